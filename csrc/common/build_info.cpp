@@ -1,4 +1,5 @@
-// What this file was built for, as JSON; read through ctypes by _native.py (no PyTorch call, no Python).
+// What this file was built for, as JSON; read through ctypes by _native.py (no PyTorch call, no
+// Python).
 #if defined(GPUPRIMS_CUDA_ARCHS)
 #include <cuda_runtime_api.h>
 #define EXPORT_NAME gpuprims_cuda_build_info
@@ -11,7 +12,8 @@
 #define TEXT(x) TEXT_(x)
 
 extern "C" __attribute__((visibility("default"))) const char* EXPORT_NAME() {
-  return "{\"version\": \"" GPUPRIMS_VERSION "\", \"built_with_torch\": \"" GPUPRIMS_BUILT_WITH_TORCH
+  return "{\"version\": \"" GPUPRIMS_VERSION
+         "\", \"built_with_torch\": \"" GPUPRIMS_BUILT_WITH_TORCH
          "\", \"cudart\": " TEXT(CUDART_VERSION) ", \"archs\": \"" GPUPRIMS_CUDA_ARCHS "\"}";
 }
 

@@ -1,4 +1,5 @@
-// What cuda.cpp files need besides stable.h: device guard, current stream, errors of the CUDA runtime.
+// What cuda.cpp files need besides stable.h: device guard, current stream, errors of the CUDA
+// runtime.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -15,8 +16,7 @@ class DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
     cudaGetDevice(&previous_);
-    if (previous_ != device)
-      cudaSetDevice(device), changed_ = true;
+    if (previous_ != device) cudaSetDevice(device), changed_ = true;
   }
   ~DeviceGuard() {
     if (changed_) cudaSetDevice(previous_);
@@ -30,15 +30,16 @@ class DeviceGuard {
 
 inline cudaStream_t current_stream(int device) {
   void* stream = nullptr;
-  check_call(aoti_torch_get_current_cuda_stream(device, &stream), "aoti_torch_get_current_cuda_stream");
+  check_call(aoti_torch_get_current_cuda_stream(device, &stream),
+             "aoti_torch_get_current_cuda_stream");
   return static_cast<cudaStream_t>(stream);
 }
 
 struct DeviceInfo {
-  int sms = 0;       // multiprocessors
-  int arch = 0;      // 90 for compute capability 9.0
-  int smem = 0;      // most shared memory a block may ask for
-  int64_t l2 = 0;    // bytes of L2
+  int sms = 0;     // multiprocessors
+  int arch = 0;    // 90 for compute capability 9.0
+  int smem = 0;    // most shared memory a block may ask for
+  int64_t l2 = 0;  // bytes of L2
 };
 
 // Read once a device; reading is a few microseconds, so it is cached.

@@ -35,8 +35,9 @@ constexpr bool is_signed_integer(Dtype t) {
 }
 
 constexpr const char* dtype_name(Dtype t) {
-  constexpr const char* names[] = {"uint8", "int8",    "uint16",   "int16",   "uint32",  "int32", "uint64",
-                                   "int64", "float16", "bfloat16", "float32", "float64", "bool"};
+  constexpr const char* names[] = {"uint8",   "int8",    "uint16", "int16",   "uint32",
+                                   "int32",   "uint64",  "int64",  "float16", "bfloat16",
+                                   "float32", "float64", "bool"};
   return names[static_cast<int>(t)];
 }
 

@@ -7,14 +7,16 @@ namespace gpuprims {
 struct LaunchShape {
   dim3 grid;
   dim3 block;
-  size_t smem = 0;          // dynamic shared memory, bytes
-  bool dependent = false;   // programmatic dependent launch: starts while the kernel before it still runs
+  size_t smem = 0;  // dynamic shared memory, bytes
+  bool dependent =
+      false;  // programmatic dependent launch: starts while the kernel before it still runs
 };
 
 template <class... P, class... A>
 cudaError_t launch(void (*kernel)(P...), const LaunchShape& shape, cudaStream_t stream, A... args) {
   if (shape.smem > 48 * 1024) {
-    const auto code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+    const auto code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                           cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(shape.smem));
     if (code != cudaSuccess) return code;
   }

@@ -1,4 +1,5 @@
-// The only door to PyTorch: LibTorch's stable ABI (2.11 and later). Nothing else may include torch/.
+// The only door to PyTorch: LibTorch's stable ABI (2.11 and later). Nothing else may include
+// torch/.
 #pragma once
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/library.h>
@@ -44,50 +45,80 @@ inline void check_call(AOTITorchError code, const char* what) {
 // "[2, 3]", as PyTorch prints shapes.
 inline std::string shape_text(Shape shape) {
   std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";
 }
 
 inline std::string scalar_type_name(ScalarType t) {
   switch (t) {
-    case ScalarType::Byte: return "uint8";
-    case ScalarType::Char: return "int8";
-    case ScalarType::Short: return "int16";
-    case ScalarType::Int: return "int32";
-    case ScalarType::Long: return "int64";
-    case ScalarType::UInt16: return "uint16";
-    case ScalarType::UInt32: return "uint32";
-    case ScalarType::UInt64: return "uint64";
-    case ScalarType::Half: return "float16";
-    case ScalarType::BFloat16: return "bfloat16";
-    case ScalarType::Float: return "float32";
-    case ScalarType::Double: return "float64";
-    case ScalarType::Bool: return "bool";
-    case ScalarType::ComplexHalf: return "complex32";
-    case ScalarType::ComplexFloat: return "complex64";
-    case ScalarType::ComplexDouble: return "complex128";
-    default: return torch::headeronly::toString(t);
+    case ScalarType::Byte:
+      return "uint8";
+    case ScalarType::Char:
+      return "int8";
+    case ScalarType::Short:
+      return "int16";
+    case ScalarType::Int:
+      return "int32";
+    case ScalarType::Long:
+      return "int64";
+    case ScalarType::UInt16:
+      return "uint16";
+    case ScalarType::UInt32:
+      return "uint32";
+    case ScalarType::UInt64:
+      return "uint64";
+    case ScalarType::Half:
+      return "float16";
+    case ScalarType::BFloat16:
+      return "bfloat16";
+    case ScalarType::Float:
+      return "float32";
+    case ScalarType::Double:
+      return "float64";
+    case ScalarType::Bool:
+      return "bool";
+    case ScalarType::ComplexHalf:
+      return "complex32";
+    case ScalarType::ComplexFloat:
+      return "complex64";
+    case ScalarType::ComplexDouble:
+      return "complex128";
+    default:
+      return torch::headeronly::toString(t);
   }
 }
 
 // The tag of a tensor's elements, or the error that every op gives for the others.
 inline Dtype dtype_of(const char* op, ScalarType t) {
   switch (t) {
-    case ScalarType::Byte: return Dtype::u8;
-    case ScalarType::Char: return Dtype::i8;
-    case ScalarType::Short: return Dtype::i16;
-    case ScalarType::Int: return Dtype::i32;
-    case ScalarType::Long: return Dtype::i64;
-    case ScalarType::UInt16: return Dtype::u16;
-    case ScalarType::UInt32: return Dtype::u32;
-    case ScalarType::UInt64: return Dtype::u64;
-    case ScalarType::Half: return Dtype::f16;
-    case ScalarType::BFloat16: return Dtype::bf16;
-    case ScalarType::Float: return Dtype::f32;
-    case ScalarType::Double: return Dtype::f64;
-    case ScalarType::Bool: return Dtype::boolean;
-    default: fail(op, ": dtype ", scalar_type_name(t), " is not supported");
+    case ScalarType::Byte:
+      return Dtype::u8;
+    case ScalarType::Char:
+      return Dtype::i8;
+    case ScalarType::Short:
+      return Dtype::i16;
+    case ScalarType::Int:
+      return Dtype::i32;
+    case ScalarType::Long:
+      return Dtype::i64;
+    case ScalarType::UInt16:
+      return Dtype::u16;
+    case ScalarType::UInt32:
+      return Dtype::u32;
+    case ScalarType::UInt64:
+      return Dtype::u64;
+    case ScalarType::Half:
+      return Dtype::f16;
+    case ScalarType::BFloat16:
+      return Dtype::bf16;
+    case ScalarType::Float:
+      return Dtype::f32;
+    case ScalarType::Double:
+      return Dtype::f64;
+    case ScalarType::Bool:
+      return Dtype::boolean;
+    default:
+      fail(op, ": dtype ", scalar_type_name(t), " is not supported");
   }
 }
 
@@ -104,9 +135,10 @@ inline bool same_device(const Tensor& a, const Tensor& b) {
   return type_a == type_b && a.get_device_index() == b.get_device_index();
 }
 
-// Uninitialised contiguous tensor beside `like`, straight through the C shim: the dispatcher route costs
-// 10 us more a call. Memory comes from PyTorch's caching allocator on the current stream.
-inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype, const int64_t* sizes, int64_t dims) {
+// Uninitialised contiguous tensor beside `like`, straight through the C shim: the dispatcher route
+// costs 10 us more a call. Memory comes from PyTorch's caching allocator on the current stream.
+inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype, const int64_t* sizes,
+                    int64_t dims) {
   int64_t strides[64];
   check(dims <= 64, op, ": at most 64 dimensions are supported, got ", dims);
   int64_t numel = 1;
@@ -117,18 +149,21 @@ inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype, const 
   int32_t device_type = 0;
   check_call(aoti_torch_get_device_type(like.get(), &device_type), "aoti_torch_get_device_type");
   AtenTensorHandle handle = nullptr;
-  const auto code = aoti_torch_empty_strided(dims, sizes, strides, static_cast<int32_t>(dtype), device_type,
-                                             like.get_device_index(), &handle);
+  const auto code = aoti_torch_empty_strided(dims, sizes, strides, static_cast<int32_t>(dtype),
+                                             device_type, like.get_device_index(), &handle);
   check(code == AOTI_TORCH_SUCCESS, op, ": out of memory allocating ",
-        numel * static_cast<int64_t>(aoti_torch_dtype_element_size(static_cast<int32_t>(dtype))), " bytes");
+        numel * static_cast<int64_t>(aoti_torch_dtype_element_size(static_cast<int32_t>(dtype))),
+        " bytes");
   return Tensor(handle);
 }
 
-inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype, std::initializer_list<int64_t> sizes) {
+inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype,
+                    std::initializer_list<int64_t> sizes) {
   return empty(op, like, dtype, sizes.begin(), static_cast<int64_t>(sizes.size()));
 }
 
-// Workspace: `bytes` bytes that live until the tensor dies (the caching allocator orders reuse by stream).
+// Workspace: `bytes` bytes that live until the tensor dies (the caching allocator orders reuse by
+// stream).
 inline Tensor workspace(const char* op, const Tensor& like, int64_t bytes) {
   return empty(op, like, ScalarType::Byte, {bytes});
 }

@@ -1,4 +1,5 @@
-// Which inputs topk takes, in the words that CPU, CUDA and the fake kernel share (torch_gpuprims/topk.py).
+// Which inputs topk takes, in the words that CPU, CUDA and the fake kernel share
+// (torch_gpuprims/topk.py).
 #pragma once
 #include <optional>
 #include <vector>
@@ -10,21 +11,22 @@ namespace gpuprims {
 // The input as [outer, n, inner] around the selected dimension.
 struct TopkShape {
   Dtype dtype = Dtype::f32;
-  int64_t dim = 0;    // non-negative; 0 for a 0-d input
-  int64_t rows = 1;   // outer * inner
+  int64_t dim = 0;   // non-negative; 0 for a 0-d input
+  int64_t rows = 1;  // outer * inner
   int64_t n = 1;
   int64_t inner = 1;
   std::vector<int64_t> output;  // sizes with k in place of n
 };
 
-inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim, const std::optional<Tensor>& mask,
-                            int64_t index_bits) {
+inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim,
+                            const std::optional<Tensor>& mask, int64_t index_bits) {
   check(is_strided(input), "topk: input must be a dense tensor, got a sparse layout");
   TopkShape shape;
   shape.dtype = dtype_of("topk", input.scalar_type());
   const int64_t rank = input.dim();
   const int64_t span = rank > 0 ? rank : 1;
-  check(dim >= -span && dim < span, "topk: dim must be between ", -span, " and ", span - 1, ", got ", dim);
+  check(dim >= -span && dim < span, "topk: dim must be between ", -span, " and ", span - 1,
+        ", got ", dim);
   shape.dim = dim < 0 ? dim + span : dim;
   const auto sizes = input.sizes();
   for (int64_t d = 0; d < rank; ++d) {
@@ -33,11 +35,11 @@ inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim, const s
     if (d > shape.dim) shape.inner *= sizes[d];
   }
   if (rank > 0) shape.n = sizes[shape.dim];
-  check(k >= 0 && k <= shape.n, "topk: k must be between 0 and ", shape.n, " (the size of dimension ", shape.dim,
-        "), got ", k);
+  check(k >= 0 && k <= shape.n, "topk: k must be between 0 and ", shape.n,
+        " (the size of dimension ", shape.dim, "), got ", k);
   check(index_bits == 64 || index_bits == 32, "topk: index_dtype must be int64 or int32");
-  check(index_bits == 64 || shape.n <= INT32_MAX, "topk: index_dtype int32 holds no index of a dimension of ",
-        shape.n);
+  check(index_bits == 64 || shape.n <= INT32_MAX,
+        "topk: index_dtype int32 holds no index of a dimension of ", shape.n);
   if (mask) {
     check(mask->scalar_type() == ScalarType::Bool, "topk: mask must be bool, got ",
           scalar_type_name(mask->scalar_type()));

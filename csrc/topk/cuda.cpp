@@ -1,0 +1,129 @@
+#include <cstdlib>
+#include <cstring>
+
+#include "common/cuda_stable.h"
+#include "topk/checks.h"
+#include "topk/kernels.h"
+
+namespace gpuprims {
+namespace {
+
+// Sizes and strides of a tensor seen as [outer, n, inner] around `dim`, if it can be seen so
+// without a copy.
+std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
+  const auto sizes = t.sizes();
+  const auto strides = t.strides();
+  // One stride for a group of dimensions that are dense among themselves.
+  const auto stride_of = [&](int64_t begin, int64_t end) -> std::optional<int64_t> {
+    int64_t stride = 0, span = 0;
+    for (int64_t d = end - 1; d >= begin; --d) {
+      if (sizes[d] == 1) continue;
+      if (span == 0)
+        stride = strides[d];
+      else if (strides[d] != span)
+        return std::nullopt;
+      span = strides[d] * sizes[d];
+    }
+    return stride;
+  };
+  const int64_t rank = t.dim();
+  if (rank == 0) return RowMap{0, 0, 1};
+  const auto outer = stride_of(0, dim), inner = stride_of(dim + 1, rank);
+  if (!outer || !inner) return std::nullopt;
+  return RowMap{*outer, *inner, sizes[dim] == 1 ? 1 : strides[dim]};
+}
+
+Tensor with_dim_last(const Tensor& t, int64_t dim) {
+  std::array<StableIValue, 3> stack{torch::stable::detail::from(t),
+                                    torch::stable::detail::from(dim),
+                                    torch::stable::detail::from(int64_t{-1})};
+  check_call(torch_call_dispatcher("aten::movedim", "int", stack.data(), TORCH_ABI_VERSION),
+             "movedim");
+  return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
+}
+
+Tensor expanded(const Tensor& t, const Tensor& like) {
+  const auto sizes = like.sizes();
+  std::array<StableIValue, 3> stack{
+      torch::stable::detail::from(t),
+      torch::stable::detail::from(std::vector<int64_t>(sizes.begin(), sizes.end())),
+      torch::stable::detail::from(false)};
+  check_call(torch_call_dispatcher("aten::expand", "", stack.data(), TORCH_ABI_VERSION), "expand");
+  return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+TopkAlgo forced_algo() {
+  static const TopkAlgo algo = [] {
+    const char* name = std::getenv("GPUPRIMS_TOPK_ALGO");
+    for (int a = 1; name && a <= 4; ++a)
+      if (!std::strcmp(name, topk_algo_name(static_cast<TopkAlgo>(a))))
+        return static_cast<TopkAlgo>(a);
+    return TopkAlgo::automatic;
+  }();
+  return algo;
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
+                                     bool sorted, const std::optional<Tensor>& mask,
+                                     int64_t index_bits) {
+  const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
+  const auto device = input.get_device_index();
+  const DeviceGuard guard(device);
+  Tensor values =
+      empty("topk", input, input.scalar_type(), shape.output.data(), shape.output.size());
+  Tensor indices = empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
+                         shape.output.data(), shape.output.size());
+  const TopkPlan plan =
+      plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms, forced_algo()});
+  if (plan.grid == 0) return {values, indices};
+
+  Tensor source = input, dropped = input;  // hold copies, where there are any, until the launch
+  TopkArgs args;
+  args.rows = shape.rows;
+  args.n = shape.n;
+  args.k = k;
+  args.inner = shape.inner;
+  args.dtype = shape.dtype;
+  args.largest = largest;
+  args.wide_index = index_bits == 64;
+  const RowMap dense{shape.inner * shape.n, shape.n, 1};  // of [outer, inner, n]
+  const auto map = row_map(input, shape.dim);
+  if (map && map->step == 1) {
+    args.in = *map;
+  } else {
+    source = with_dim_last(input, shape.dim);
+    args.in = dense;
+  }
+  if (mask) {
+    dropped = expanded(*mask, input);
+    const auto drop = row_map(dropped, shape.dim);
+    if (!drop) dropped = with_dim_last(dropped, shape.dim);
+    args.drop = drop ? *drop : dense;
+    args.mask = static_cast<const uint8_t*>(dropped.const_data_ptr());
+  }
+  args.input = source.const_data_ptr();
+  args.values = values.mutable_data_ptr();
+  args.indices = indices.mutable_data_ptr();
+
+  const cudaStream_t stream = current_stream(device);
+  std::optional<Tensor> scratch;
+  if (plan.workspace > 0) scratch = workspace("topk", input, plan.workspace);
+  void* const memory = scratch ? scratch->mutable_data_ptr() : nullptr;
+  switch (plan.algo) {
+    case TopkAlgo::warp_row:
+      check_cuda("topk", launch_topk_warp(args, plan, stream));
+      break;
+    case TopkAlgo::sort:
+      check_cuda("topk", launch_topk_sort(args, plan, memory, stream));
+      break;
+    default:
+      check_cuda("topk", launch_topk_stream(args, plan, memory, stream));
+  }
+  return {values, indices};
+}
+
+}  // namespace gpuprims
+
+STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) { m.impl("topk", TORCH_BOX(&gpuprims::topk_cuda)); }

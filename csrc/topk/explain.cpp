@@ -1,0 +1,33 @@
+// The plan of a call in words, for torch_gpuprims.explain and the log; called through ctypes.
+#include <cstdio>
+
+#include "topk/plan.h"
+
+// Writes at most `size` bytes of text into `text`.
+extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
+    int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, char* text, int64_t size) {
+  using namespace gpuprims;
+  const TopkPlan p =
+      plan_topk({static_cast<Dtype>(dtype), rows, n, k, sms, static_cast<TopkAlgo>(forced)});
+  if (p.grid == 0) {
+    std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
+                  dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),
+                  static_cast<long long>(n), static_cast<long long>(k));
+    return;
+  }
+  char detail[160] = "";
+  if (p.algo == TopkAlgo::warp_row)
+    std::snprintf(detail, sizeof detail, "%d lanes a row", p.lanes);
+  else if (p.algo == TopkAlgo::sort)
+    std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
+  else
+    std::snprintf(detail, sizeof detail, "%d blocks a row, bound: rank %d of %d group maxima%s",
+                  p.splits, p.rank, p.groups, p.shared_threshold ? " of the row" : "");
+  std::snprintf(text, size,
+                "topk %s [%lld, %lld] k=%lld -> %s, %s, grid %lld x %d threads, workspace %.3f MB, "
+                "moves %.3f MB",
+                dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),
+                static_cast<long long>(n), static_cast<long long>(k), topk_algo_name(p.algo),
+                detail, static_cast<long long>(p.grid), p.threads, p.workspace / 1e6,
+                p.traffic / 1e6);
+}
