@@ -1,4 +1,5 @@
-// topk on the CPU: rows are spread over threads, and a row is cut into chunks where there are few rows.
+// topk on the CPU: rows are spread over threads, and a row is cut into chunks where there are few
+// rows.
 #include <array>
 #include <memory>
 #include <new>
@@ -9,10 +10,10 @@
 namespace gpuprims {
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;  // elements of a long row that are worth a thread: 40 us
-constexpr int64_t kSlotCost = 64;    // what a selected element costs, in elements read
-constexpr int64_t kBandBytes = 1 << 20;
-constexpr int64_t kBandBlock = 64;
+constexpr int64_t kGrain = 1 << 18;      // elements of a long row that are worth a thread: 40 us
+constexpr int64_t kSlotCost = 64;        // what a selected element costs, in elements read
+constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
+constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
 constexpr int kMaxDims = 64;
 
 struct Problem {
@@ -25,8 +26,8 @@ struct Problem {
   int dims = 0;                     // the others, outermost first
   std::array<int64_t, kMaxDims> sizes, steps, mask_steps;
   void* values = nullptr;
-  int64_t* indices64 = nullptr;
-  int32_t* indices32 = nullptr;
+  void* indices = nullptr;
+  bool wide_indices = true;  // int64, else int32
 };
 
 template <class Key>
@@ -38,7 +39,8 @@ RowView<Key> row_view(const Problem& p, int64_t row) {
     offset += at * p.steps[d];
     mask_offset += at * p.mask_steps[d];
   }
-  return {static_cast<const Key*>(p.input) + offset, p.step, p.mask ? p.mask + mask_offset : nullptr, p.mask_step};
+  return {static_cast<const Key*>(p.input) + offset, p.step,
+          p.mask ? p.mask + mask_offset : nullptr, p.mask_step};
 }
 
 // Bits of a slot for which the mask left no element: the worst value of the dtype.
@@ -56,29 +58,31 @@ template <class Key>
 class RowWriter {
  public:
   RowWriter(const Problem& p, const RowView<Key>& view, int64_t row)
-      : p_(p), view_(view), at_(row / p.shape.inner * p.k * p.shape.inner + row % p.shape.inner) {}
+      : p_(p), view_(view), inner_(p.shape.inner), left_(p.k) {
+    at_ = inner_ == 1 ? row * p.k : row / inner_ * p.k * inner_ + row % inner_;
+  }
 
   void put(int64_t index) { store(view_.bits[index * view_.step], index); }
   void fill() {
-    while (slots_ < p_.k)
-      store(fill_bits<Key>(p_), -1);
+    while (left_ > 0) store(fill_bits<Key>(p_), -1);
   }
 
  private:
   void store(Key bits, int64_t index) {
     static_cast<Key*>(p_.values)[at_] = bits;
-    if (p_.indices64)
-      p_.indices64[at_] = index;
+    if (p_.wide_indices)
+      static_cast<int64_t*>(p_.indices)[at_] = index;
     else
-      p_.indices32[at_] = static_cast<int32_t>(index);
-    at_ += p_.shape.inner;
-    ++slots_;
+      static_cast<int32_t*>(p_.indices)[at_] = static_cast<int32_t>(index);
+    at_ += inner_;
+    --left_;
   }
 
   const Problem& p_;
-  const RowView<Key>& view_;
+  const RowView<Key> view_;
+  const int64_t inner_;
+  int64_t left_;
   int64_t at_;
-  int64_t slots_ = 0;
 };
 
 // The k best of several sorted lists, by a heap of their heads.
@@ -105,8 +109,7 @@ template <class Body>
 void parallel(int64_t slots, const Body& body) {
   if (slots == 1) return body(0);
   torch::stable::parallel_for(0, slots, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t slot = begin; slot < end; ++slot)
-      body(slot);
+    for (int64_t slot = begin; slot < end; ++slot) body(slot);
   });
 }
 
@@ -116,56 +119,48 @@ void select_rows(const Problem& p) {
   const int64_t rows = p.shape.rows, n = p.shape.n, k = p.k;
   // Rows that share cache lines advance together, so that a line is fetched once.
   constexpr int64_t kLine = 64 / sizeof(Key);
-  const int64_t row_words = Select::buffer_words(k, n);
-  const bool fits = row_words * int64_t(sizeof(Word)) * kLine <= kBandBytes;
-  const int64_t band = p.step != 1 && fits ? std::min(kLine, rows) : 1;
+  const int64_t line_bytes = kLine * sizeof(Word) * Select::buffer_words(k, n, kBandBlock);
+  const int64_t band = p.step != 1 && line_bytes <= kBandBytes ? std::min(kLine, rows) : 1;
   const int64_t block = band > 1 ? kBandBlock : kBlock;
   const int64_t groups = (rows + band - 1) / band;
   const int64_t work = rows * (n + kSlotCost * k);
-  const int64_t slots = work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
+  const int64_t slots =
+      work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
   const int64_t chunks = groups % slots == 0 || groups >= 4 * slots ? 1 : std::min(slots, n);
   const int64_t length = (n + chunks - 1) / chunks;
   const int64_t tasks = groups * chunks;
-  // A chunk keeps its list until the merge; a whole row is written at once and its buffer used again.
+  // A chunk keeps its list until the merge; a whole row is written at once and its buffer used
+  // again.
   const int64_t selectors = (chunks > 1 ? tasks : std::min(slots, tasks)) * band;
-  const int64_t words = chunks > 1 ? Select::buffer_words(k, length) : row_words;
+  const int64_t words = Select::buffer_words(k, length, block);
   const std::unique_ptr<Word[]> buffer(new (std::nothrow) Word[selectors * words]);
   const std::unique_ptr<Select[]> select(new (std::nothrow) Select[selectors]);
-  check(buffer && select, "topk: out of memory allocating ", selectors * words * int64_t(sizeof(Word)), " bytes");
+  check(buffer && select, "topk: out of memory allocating ",
+        selectors * words * int64_t(sizeof(Word)), " bytes");
   const KeyCodec<Key> codec = make_codec<Key>(p.shape.dtype, p.largest);
   for (int64_t i = 0; i < selectors; ++i)
-    select[i] = Select(codec, k, length, buffer.get() + i * words);
+    select[i] = Select(codec, k, length, block, buffer.get() + i * words);
 
   parallel(slots, [&](int64_t slot) {
     std::array<RowView<Key>, kLine> views;
-    Key tile[kLine][kBandBlock];
     for (int64_t task = tasks * slot / slots; task < tasks * (slot + 1) / slots; ++task) {
-      const int64_t first = task / chunks * band, width = std::min(band, rows - first);
-      const int64_t begin = std::min(n, task % chunks * length), end = std::min(n, begin + length);
+      const int64_t chunk =
+          chunks > 1 ? task % chunks : 0;  // a division costs as much as a short row
+      const int64_t first = (chunks > 1 ? task / chunks : task) * band;
+      const int64_t width = std::min(band, rows - first);
+      const int64_t begin = std::min(n, chunk * length), end = std::min(n, begin + length);
       Select* mine = &select[(chunks > 1 ? task : slot) * band];
       for (int64_t b = 0; b < width; ++b) {
         views[b] = row_view<Key>(p, first + b);
         mine[b].start(views[b], begin, end);
       }
       for (int64_t at = begin; at < end; at += block)
-      {
-        const int64_t stop = std::min(end, at + block);
-        if (band > 1)
-          for (int64_t i = at; i < stop; ++i)
-            for (int64_t b = 0; b < width; ++b)
-              tile[b][i - at] = views[b].bits[i * p.step];
-        for (int64_t b = 0; b < width; ++b) {
-          RowView<Key> view = views[b];
-          if (band > 1) view.bits = tile[b] - at, view.step = 1;
-          mine[b].scan(view, at, stop);
-        }
-      }
+        for (int64_t b = 0; b < width; ++b) mine[b].scan(views[b], at, std::min(end, at + block));
       for (int64_t b = 0; b < width; ++b) {
         mine[b].finish();
         if (chunks > 1) continue;
         RowWriter<Key> writer(p, views[b], first + b);
-        for (const Word word : mine[b])
-          writer.put(Words<Key, Word>::index(word));
+        for (const Word word : mine[b]) writer.put(Words<Key, Word>::index(word));
         writer.fill();
       }
     }
@@ -184,23 +179,25 @@ void select_rows(const Problem& p) {
   });
 }
 
-Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest, const std::optional<Tensor>& mask) {
+Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest,
+                 const std::optional<Tensor>& mask) {
   Problem p;
   p.k = k;
   p.largest = largest;
   p.input = input.data_ptr();
-  const auto steps = input.strides();
+  const auto sizes = input.sizes(), steps = input.strides();
   const int64_t rank = input.dim(), lead = mask ? rank - mask->dim() : 0;
   if (mask) p.mask = static_cast<const uint8_t*>(mask->data_ptr());
   for (int64_t d = 0; d < rank; ++d) {
-    const bool spans = mask && d >= lead && mask->sizes()[d - lead] != 1;  // otherwise it broadcasts
+    const bool spans =
+        mask && d >= lead && mask->sizes()[d - lead] != 1;  // otherwise it broadcasts
     const int64_t mask_step = spans ? mask->strides()[d - lead] : 0;
     if (d == shape.dim) {
       p.step = steps[d];
       p.mask_step = mask_step;
       continue;
     }
-    p.sizes[p.dims] = input.sizes()[d];
+    p.sizes[p.dims] = sizes[d];
     p.steps[p.dims] = steps[d];
     p.mask_steps[p.dims++] = mask_step;
   }
@@ -209,19 +206,22 @@ Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest, 
 }
 
 // `sorted` asks for nothing more: the result always is.
-std::tuple<Tensor, Tensor> topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest, bool /*sorted*/,
-                                    const std::optional<Tensor>& mask, int64_t index_bits) {
+std::tuple<Tensor, Tensor> topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
+                                    bool /*sorted*/, const std::optional<Tensor>& mask,
+                                    int64_t index_bits) {
   TopkShape shape = check_topk(input, k, dim, mask, index_bits);
   const int64_t* sizes = shape.output.data();
   const int64_t rank = input.dim();
   Tensor values = empty("topk", input, input.scalar_type(), sizes, rank);
-  Tensor indices = empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
+  Tensor indices =
+      empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
+  if (rank == 0) k = 1;  // as in torch.topk: there is a slot even for k = 0
   if (k == 0 || shape.rows == 0) return {std::move(values), std::move(indices)};
   const int bytes = dtype_bytes(shape.dtype);
   Problem p = describe(input, std::move(shape), k, largest, mask);
   p.values = values.data_ptr();
-  (index_bits == 64 ? reinterpret_cast<void*&>(p.indices64) : reinterpret_cast<void*&>(p.indices32)) =
-      indices.data_ptr();
+  p.indices = indices.data_ptr();
+  p.wide_indices = index_bits == 64;
   if (bytes == 1) select_rows<uint8_t, uint64_t>(p);
   if (bytes == 2) select_rows<uint16_t, uint64_t>(p);
   if (bytes == 4 && p.shape.n <= UINT32_MAX) select_rows<uint32_t, uint64_t>(p);

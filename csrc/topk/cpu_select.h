@@ -128,16 +128,18 @@ Word* radix_sort(Word* from, Word* to, int64_t count) {
 // Moves the best, at most k, to the front in order. Cheaper than a heap up to k = 16 or so.
 template <class Word>
 int64_t insert_best(Word* words, int64_t count, int64_t k) {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const Word word = words[i];
-    if (kept < k)
-      ++kept;
-    else if (word < words[k - 1])
-      continue;
-    int64_t at = kept - 1;
+  const auto insert = [&](Word word, int64_t at) {
     for (; at > 0 && words[at - 1] < word; --at) words[at] = words[at - 1];
     words[at] = word;
+  };
+  const int64_t kept = std::min(count, k);
+  for (int64_t i = 1; i < kept; ++i) insert(words[i], i);
+  Word last = words[kept - 1];
+  for (int64_t i = kept; i < count; ++i) {
+    const Word word = words[i];
+    if (word < last) continue;
+    insert(word, k - 1);
+    last = words[k - 1];
   }
   return kept;
 }
@@ -147,22 +149,22 @@ class Selector {
   using W = Words<Key, Word>;
 
  public:
-  // The buffer, in words, for rows of n. Where k is a sizeable part, cutting back does not pay: all
-  // words are kept in index order, and from kRadix on sorted by digits, which takes a second
-  // buffer.
-  static int64_t capacity(int64_t k, int64_t n) {
-    return k >= n / 4 ? n : std::min(n, 2 * k + kBlock);
+  // The buffer, in words, for rows of n taken in blocks. Where k is a sizeable part, cutting back
+  // does not pay: all words are kept in index order, and from kRadix on sorted by digits, which
+  // takes a second buffer.
+  static int64_t capacity(int64_t k, int64_t n, int64_t block) {
+    return keeps_all(k, n) ? n : 2 * k + block;
   }
-  static int64_t buffer_words(int64_t k, int64_t n) {
-    return capacity(k, n) * (k >= n / 4 && n >= kRadix ? 2 : 1);
+  static int64_t buffer_words(int64_t k, int64_t n, int64_t block) {
+    return capacity(k, n, block) * (uses_radix(k, n) ? 2 : 1);
   }
 
   Selector() = default;
-  Selector(KeyCodec<Key> codec, int64_t k, int64_t n, Word* buffer)
+  Selector(KeyCodec<Key> codec, int64_t k, int64_t n, int64_t block, Word* buffer)
       : codec_(codec),
         k_(k),
-        capacity_(capacity(k, n)),
-        radix_(k >= n / 4 && n >= kRadix),
+        capacity_(capacity(k, n, block)),
+        radix_(uses_radix(k, n)),
         buffer_(buffer) {}
 
   // Starts on elements [begin, end). A spread sample of a long row gives the first threshold: the
@@ -173,9 +175,8 @@ class Selector {
     const int64_t sample = std::max<int64_t>(1024, 8 * k_);
     if ((end - begin) / 32 < sample) return;
     const int64_t spread = (end - begin) / sample;
-    for (int64_t i = 0; i < sample && open_; i += kBlock)
-      append(row, begin + i * spread, spread,
-             static_cast<int>(std::min<int64_t>(kBlock, sample - i)));
+    for (int64_t i = 0; i < sample && open_; i += kSampleBlock)
+      append(row, begin + i * spread, spread, static_cast<int>(std::min(kSampleBlock, sample - i)));
     if (count_ < k_) return reset();
     cut();
     const Key bound = W::key(buffer_[k_ - 1]);
@@ -183,7 +184,7 @@ class Selector {
     floor_ = bound;  // not above it: its equals may come earlier in the row
   }
 
-  // Takes elements [begin, end), at most kBlock; calls come in ascending order.
+  // Takes elements [begin, end), at most a block; calls come in ascending order.
   void scan(const RowView<Key>& row, int64_t begin, int64_t end) {
     const int count = static_cast<int>(end - begin);
     if (!open_ || (row.step == 1 && floor_ > 0 && best_of(row.bits + begin, count) < floor_))
@@ -199,7 +200,7 @@ class Selector {
       return;
     }
     best_ = buffer_;
-    if (k_ <= 16 && count_ <= 2 * kBlock) {
+    if (k_ <= 16 && 0 < count_ && count_ <= 2 * kBlock) {
       count_ = insert_best(buffer_, count_, k_);
       return;
     }
@@ -212,6 +213,9 @@ class Selector {
 
  private:
   static constexpr int64_t kRadix = 2048;
+  static constexpr int64_t kSampleBlock = 64;  // the smallest block in use
+  static bool keeps_all(int64_t k, int64_t n) { return k >= n / 4 || n <= 64; }
+  static bool uses_radix(int64_t k, int64_t n) { return k >= n / 4 && n >= kRadix; }
 
   void reset() {
     count_ = 0;
@@ -228,6 +232,7 @@ class Selector {
 
   void append(const RowView<Key>& row, int64_t first, int64_t spread, int count) {
     if (count_ + count > capacity_) cut();
+    if (!open_) return;
     Word* out = buffer_ + count_;
 #if defined(__x86_64__)
     if (kHasAvx2)

@@ -76,7 +76,7 @@ std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim
   Tensor indices = empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
                          shape.output.data(), shape.output.size());
   const TopkPlan plan =
-      plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms, forced_algo()});
+      plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms, forced_algo(), mask.has_value()});
   if (plan.grid == 0) return {values, indices};
 
   Tensor source = input, dropped = input;  // hold copies, where there are any, until the launch

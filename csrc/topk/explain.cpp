@@ -22,7 +22,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
   else
     std::snprintf(detail, sizeof detail, "%d blocks a row, bound: rank %d of %d group maxima%s",
-                  p.splits, p.rank, p.groups, p.shared_threshold ? " of the row" : "");
+                  p.splits, p.rank, p.groups, p.splits > 1 ? " of the row" : "");
   std::snprintf(text, size,
                 "topk %s [%lld, %lld] k=%lld -> %s, %s, grid %lld x %d threads, workspace %.3f MB, "
                 "moves %.3f MB",

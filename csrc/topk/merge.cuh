@@ -6,8 +6,8 @@ namespace gpuprims {
 
 // Global memory of split rows.
 struct StreamWorkspace {
-  void* pairs = nullptr;   // [rows, splits, flush]
-  int* counts = nullptr;   // [rows, splits]
+  void* pairs = nullptr;   // [rows, splits * flush], filled from the front in no order
+  int* counts = nullptr;   // [rows] pairs written
   int* done = nullptr;     // [rows] blocks that have finished
   int* again = nullptr;    // [rows] the shared bound was too high
   void* maxima = nullptr;  // [rows, groups] of the shared sample
@@ -36,52 +36,23 @@ __device__ __forceinline__ Pair load_written(const Pair* p) {
   }
 }
 
-// Gathers written[0 .. splits)[0 .. counts) into the buffer, keeping the best k where they do not
-// all fit; returns how many there are.
+// Gathers the row's `total` written pairs into the buffer, keeping the best k where they do not all fit; returns
+// how many there are.
 template <class Pair, int kThreads>
-__device__ __noinline__ int merge_parts(const Pair* written, const int* counts, int splits,
-                                        int stride, int k, int capacity) {
-  __shared__ int offsets[topk_tuning::kMaxSplits + 1];
-  auto& s = block<Pair>();
-  for (int i = threadIdx.x; i < splits; i += kThreads) offsets[i + 1] = __ldcg(counts + i);
-  if (threadIdx.x == 0) s.count = 0, offsets[0] = 0;
-  __syncthreads();
-  if (threadIdx.x < 32) {
-    int base = 0;
-    for (int first = 0; first < splits; first += 32) {
-      const int i = first + threadIdx.x;
-      int sum = i < splits ? offsets[i + 1] : 0;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const int other = __shfl_up_sync(~0u, sum, step);
-        if (static_cast<int>(threadIdx.x) >= step) sum += other;
-      }
-      if (i < splits) offsets[i + 1] = base + sum;
-      base += __shfl_sync(~0u, sum, 31);
-    }
+__device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int capacity) {
+  if (total <= capacity) {
+    for (int i = threadIdx.x; i < total; i += kThreads) buffer<Pair>()[i] = load_written(written + i);
+    __syncthreads();
+    return total;
   }
+  auto& s = block<Pair>();
+  if (threadIdx.x == 0) s.count = 0;
   __syncthreads();
-  const int total = offsets[splits];
   Pair bound = 0;
   for (int first = 0; first < total; first += kThreads) {
     const int i = first + threadIdx.x;
+    const Pair pair = i < total ? load_written(written + i) : Pair(0);
     bool more = i < total;
-    Pair pair = 0;
-    if (more) {
-      int low = 0, high = splits;  // offsets[low] <= i < offsets[high]
-      while (high - low > 1) {
-        const int middle = (low + high) / 2;
-        if (offsets[middle] <= i)
-          low = middle;
-        else
-          high = middle;
-      }
-      pair = load_written(written + static_cast<int64_t>(low) * stride + (i - offsets[low]));
-    }
-    if (total <= capacity) {
-      if (more) buffer<Pair>()[i] = pair;
-      continue;
-    }
     while (true) {
       more = more && pair >= bound;
       if (more) {
@@ -92,8 +63,7 @@ __device__ __noinline__ int merge_parts(const Pair* written, const int* counts, 
       bound = keep_best<Pair, kThreads>(capacity, k, capacity);
     }
   }
-  __syncthreads();
-  return total <= capacity ? total : s.count;
+  return s.count;
 }
 
 }  // namespace gpuprims

@@ -29,6 +29,7 @@ struct TopkProblem {
   int64_t k = 1;
   int sms = 132;
   TopkAlgo forced = TopkAlgo::automatic;
+  bool masked = false;
 };
 
 struct TopkPlan {
@@ -42,10 +43,13 @@ struct TopkPlan {
   int splits = 1;     // blocks a row
   int64_t chunk = 0;  // elements a block
   int capacity = 0;   // candidates a block's shared memory holds
-  int sample = 0;  // elements a block samples for its threshold (0: the chunk fits the first tile)
+  bool sampled = false;  // the chunk is longer than a tile: a sample of that size is read first
   int rank = 0;    // the threshold is the rank-th largest of the sampled group maxima
   int groups = 0;  // number of group maxima
-  bool shared_threshold = false;  // one threshold a row, from a kernel of its own
+  int sample_blocks = 0;  // of a split row's sample
+  int sample_lanes = 0;   // lanes whose best makes one number of the sample
+  int maxima = 0;         // such numbers a row
+  bool retry = false;     // the row's bound may be too high: a second kernel looks
   int flush = 0;                  // candidates a block hands to the merge
   // sort
   int tile = 0;
@@ -58,30 +62,34 @@ struct TopkPlan {
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;  // larger k sort
 constexpr int kWarpItems = 16;     // elements a lane of warp_row
-constexpr int kUnroll = 4;         // 16-byte loads in flight a thread
-constexpr int kGroups = 32;        // warp-sized threshold up to this k...
-constexpr int kGroupsMaxK = 24;
-constexpr int kSampleBlocks = 128;  // of 256 threads x 8 vectors: the shared threshold's sample
-constexpr int kSampleThreads = 256;
-constexpr int kSampleVectors = 8;
-constexpr int kSampleGroups = kSampleBlocks * kSampleThreads / 32;
-constexpr int64_t kSharedThresholdFrom =
-    32768;                              // splits * k above which a row's blocks share a threshold
+constexpr int kUnroll = 4;            // 16-byte loads in flight a thread; twice that in blocks of 128
+constexpr int kMaxGroups = 128;       // group maxima ranked by counting; more are radix-selected
+constexpr int kSampleThreads = 256;   // of the kernel that takes a split row's sample,
+constexpr int kSampleVectors = 2;     // each thread this many vectors
+constexpr int kMaxSampleBlocks = 512; // a row
+constexpr int kManyGroups = 1024;     // group maxima of a row where the rank is too high for kMaxGroups
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
+
+// Groups of which the want-th best is a useful bound, or 0.
+constexpr int groups_for(int64_t want) {
+  for (int groups : {32, 64, 128})
+    if (want * 4 <= groups * 3) return groups;
+  return 0;
+}
 }  // namespace topk_tuning
 
 constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements a 16-byte load
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// Rank r of the sample such that, of k winners among n elements of which `sample` are seen, fewer
-// than r are seen but for one case in 1e9 (mean + 6 standard deviations + 8): then the r-th largest
-// seen lies below the k-th largest. r = k needs no luck: k elements above a threshold prove it.
-inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample) {
+// Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly ever r are
+// seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies below the k-th largest.
+// r = k needs no luck: k elements above a bound prove it.
+inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas) {
   const double mean = static_cast<double>(k) * static_cast<double>(sample) / static_cast<double>(n);
-  const auto rank = static_cast<int64_t>(std::ceil(mean + 6 * std::sqrt(mean) + 8));
+  const auto rank = static_cast<int64_t>(std::ceil(mean + sigmas * std::sqrt(mean) + sigmas + 2));
   return std::min(k, rank);
 }
 
@@ -103,18 +111,20 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
-  const int64_t fill = 2LL * p.sms;  // blocks that fill the card
-  plan.threads = p.rows >= 4 * fill && p.n <= 65536 ? 256 : 512;
-  if (p.rows * 2 <= p.sms && p.n <= 4 * 1024 * vector * p.sms / p.rows) plan.threads = 1024;
-  if (plan.wide && dtype_bytes(p.dtype) < 8) plan.threads = 512;
-  const int64_t tile = static_cast<int64_t>(plan.threads) * vector * t::kUnroll;
-  plan.splits = 1;
-  if (p.forced != TopkAlgo::block_row && p.rows < fill) {
-    const int64_t most = divide_up(p.n, plan.threads == 1024 ? tile / 2 : tile * 2);
-    const int64_t want =
-        plan.threads == 1024 ? divide_up(p.sms, p.rows) : std::max<int64_t>(1, fill / p.rows);
-    plan.splits =
-        static_cast<int>(std::clamp<int64_t>(want, 1, std::min<int64_t>(most, t::kMaxSplits)));
+  const int64_t small_tile = 128LL * 2 * t::kUnroll * vector, large_tile = 1024LL * t::kUnroll * vector;
+  if (p.rows >= 4LL * p.sms && p.forced != TopkAlgo::split_row && !(plan.wide && dtype_bytes(p.dtype) < 8))
+    plan.threads = 128;  // eight blocks a multiprocessor
+  else if (!plan.wide && (p.n <= large_tile || (p.rows * 2 <= p.sms && p.n <= 2 * large_tile * p.sms / p.rows)))
+    plan.threads = 1024;  // latency counts: a row fits one tile, or the whole input a few
+  else
+    plan.threads = 512;
+  const int64_t tile = plan.threads == 128 ? small_tile : plan.threads * t::kUnroll * vector;
+  const bool one_tile = plan.threads == 1024 && p.n <= large_tile && p.rows > 1;
+  if (p.forced != TopkAlgo::block_row && plan.threads != 128 && !one_tile) {
+    const int64_t resident = static_cast<int64_t>(p.sms) * 1024 / plan.threads;
+    const int64_t least = plan.threads == 1024 ? tile / 4 : tile;  // elements worth a block
+    plan.splits = static_cast<int>(std::clamp<int64_t>(
+        resident / p.rows, 1, std::min<int64_t>(divide_up(p.n, least), t::kMaxSplits)));
   }
   if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
   plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
@@ -122,36 +132,41 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
   plan.grid = p.rows * plan.splits;
-  plan.capacity = static_cast<int>(std::max<int64_t>(2048, p.k + 2048));
-  plan.flush = static_cast<int>(std::max<int64_t>(p.k, 128));
-  plan.shared_threshold = plan.splits > 1 && plan.splits * p.k > t::kSharedThresholdFrom;
-  if (plan.shared_threshold) {
-    plan.sample = t::kSampleBlocks * t::kSampleThreads * t::kSampleVectors * vector;
-    plan.groups = t::kSampleGroups;
-    plan.rank = static_cast<int>(topk_sample_rank(p.k, p.n, plan.sample));
-    plan.flush = plan.capacity;
-    if (p.n > INT32_MAX || plan.sample * 4LL > p.n || plan.rank * 2 > plan.groups)
-      plan.shared_threshold = false;
-  }
-  if (!plan.shared_threshold) {
-    const int64_t seen = std::min(tile, plan.chunk);
-    plan.sample = plan.chunk > tile ? static_cast<int>(tile) : 0;
-    const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen);
-    // Group maxima: 32 a block for small ranks (one warp sorts them), else one a thread, else one a
-    // load.
-    plan.groups = rank <= t::kGroupsMaxK     ? t::kGroups
-                  : rank * 2 <= plan.threads ? plan.threads
-                                             : plan.threads * t::kUnroll;
-    plan.rank = rank * 4 <= plan.groups * 3 ? static_cast<int>(rank) : 0;
-    plan.capacity = std::max(plan.capacity, plan.groups);
-  }
-  const int64_t pair = plan.wide ? 16 : 8;
-  plan.smem = plan.capacity * pair + (plan.capacity + 1) / 2 * 4;
+  plan.capacity = static_cast<int>(p.k) + 1024;
   if (plan.splits > 1) {
-    plan.workspace = round_up(p.rows * plan.splits * plan.flush * pair, 256) +
-                     round_up(p.rows * plan.splits * 4, 256) + round_up(p.rows * 8, 256) +
-                     (plan.shared_threshold ? p.rows * plan.groups * pair : 0);
+    // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long ones).
+    const int64_t per_block = int64_t{t::kSampleThreads} * t::kSampleVectors * vector;
+    const int64_t blocks = std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
+    plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
+    const int64_t sample = plan.sample_blocks * per_block;
+    plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 6));
+    plan.groups = plan.rank * 2 <= t::kMaxGroups ? t::kMaxGroups : t::kManyGroups;
+    const int threads = plan.sample_blocks * t::kSampleThreads;
+    if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
+    plan.sample_lanes = 1;
+    while (plan.sample_lanes < 32 && plan.groups * plan.sample_lanes * 2 <= threads) plan.sample_lanes *= 2;
+    plan.maxima = threads / plan.sample_lanes;
+    // Room for what a block keeps; and in the merging block for all of the row's, so that none is cut early.
+    const double share = static_cast<double>(plan.rank) / plan.groups;
+    const double expected = -std::log(1 - share) * plan.groups * static_cast<double>(p.n) / static_cast<double>(sample);
+    plan.capacity = static_cast<int>(std::max<int64_t>(plan.capacity, std::min<int64_t>(
+                                         static_cast<int64_t>(expected * 1.3) + 3072, plan.wide ? 4096 : 8192)));
+    plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
+    plan.retry = plan.rank < p.k || p.masked;
+  } else {
+    plan.sampled = plan.chunk > tile;
+    const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
+    // Where the sample stands for more, groups of several winners cost candidates: take more groups.
+    const int few = plan.sampled && t::groups_for(rank * 2) ? t::groups_for(rank * 2) : t::groups_for(rank);
+    plan.groups = few ? few : rank * 2 <= plan.threads ? plan.threads : static_cast<int>(tile / vector);
+    plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
+  plan.capacity = std::max(plan.capacity, plan.groups);
+  const int64_t pair = plan.wide ? 16 : 8;
+  plan.smem = plan.capacity * pair + (plan.capacity + 7) / 8 * 16;
+  if (plan.splits > 1)
+    plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
+                     p.rows * plan.maxima * pair;
   return plan;
 }
 

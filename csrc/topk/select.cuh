@@ -13,14 +13,16 @@ namespace gpuprims {
 template <class Pair>
 struct BlockMemory {
   alignas(16) uint32_t bins[256];
-  alignas(16) Pair groups[topk_tuning::kGroups];
+  alignas(16) Pair bound;
+  alignas(16) Pair groups[topk_tuning::kMaxGroups];
   uint32_t words[32][8];  // a warp's AND and OR, up to 4 words each
   int digit;
   int rest;  // how many of the digit's pairs are still wanted
   int size;  // how many pairs have the digit
   int holes;
   int movers;
-  int count;  // pairs in the buffer
+  int count;  // pairs in the buffer, or more where some found no room
+  int full;   // some pair found no room
   int last;   // this block is its row's last
 };
 
@@ -139,9 +141,80 @@ __device__ __noinline__ Pair keep_best(int count, int want, int capacity) {
   __syncthreads();
   for (int i = want + threadIdx.x; i < count; i += kThreads)
     if (pairs[i] >= bound) pairs[holes[atomicAdd(&s.movers, 1)]] = pairs[i];
-  if (threadIdx.x == 0) s.count = want;
+  if (threadIdx.x == 0) s.count = want, s.full = 0;
   __syncthreads();
   return bound;
+}
+
+template <class Pair>
+__device__ __forceinline__ Pair shuffle_xor(Pair pair, int step) {
+  if constexpr (sizeof(Pair) == 8) {
+    return __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
+  } else {
+    const auto low = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
+    const auto high = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair >> 64), step);
+    return (static_cast<Pair>(high) << 64) | low;
+  }
+}
+
+// How many of the first `count` pairs, an even number or one with a 0 behind it, are better than `mine`.
+template <class Pair>
+__device__ __forceinline__ int count_better(const Pair* pairs, int count, Pair mine) {
+  int better = 0;
+#pragma unroll 4
+  for (int i = 0; i < count; i += 2) {  // 16-byte loads of narrow pairs
+    const Pair a = pairs[i], b = pairs[i + 1];
+    better += (a > mine) + (b > mine);
+  }
+  return better;
+}
+
+// The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of kThreads / groups threads; 0
+// where fewer are not 0. groups: 32, 64 or 128, and at most kThreads.
+template <class Pair, int kThreads>
+__device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
+  auto& s = block<Pair>();
+  const int lanes = kThreads / groups;  // a power of two up to 32
+  for (int step = lanes / 2; step > 0; step /= 2) {
+    const Pair other = shuffle_xor(mine, step);
+    if (other > mine) mine = other;
+  }
+  if (threadIdx.x % lanes == 0) s.groups[threadIdx.x / lanes] = mine;
+  if (threadIdx.x == 0) s.count = 0, s.bound = 0;
+  __syncthreads();
+  if (groups == 32) {  // every warp for itself
+    mine = s.groups[threadIdx.x % 32];
+    const unsigned holder = __ballot_sync(~0u, count_better(s.groups, 32, mine) == rank - 1);
+    return holder ? s.groups[__ffs(static_cast<int>(holder)) - 1] : Pair(0);
+  }
+  if (static_cast<int>(threadIdx.x) < groups) {
+    mine = s.groups[threadIdx.x];
+    if (count_better(s.groups, groups, mine) == rank - 1) s.bound = mine;
+  }
+  __syncthreads();
+  return s.bound;
+}
+
+// Leaves the best `want` of the first `count` pairs, and few others, at the front; returns how many. For small
+// `want`: each thread's pairs make a group, and those below the want-th best group are dropped.
+template <class Pair, int kThreads>
+__device__ __noinline__ int drop_most(int count, int want) {
+  constexpr int kItems = 8;
+  auto& s = block<Pair>();
+  Pair* const pairs = buffer<Pair>();
+  Pair mine[kItems], top = 0;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int at = i * kThreads + threadIdx.x;
+    mine[i] = at < count ? pairs[at] : Pair(0);
+    top = mine[i] > top ? mine[i] : top;
+  }
+  const Pair bound = group_bound<Pair, kThreads>(top, topk_tuning::groups_for(want), want);
+#pragma unroll
+  for (int i = 0; i < kItems; ++i)
+    if (mine[i] != 0 && mine[i] >= bound) pairs[atomicAdd(&s.count, 1)] = mine[i];
+  __syncthreads();
+  return s.count;
 }
 
 // Sorts the first `count` pairs, descending; the buffer must have room for the next power of two.
@@ -173,20 +246,25 @@ __device__ __noinline__ void bitonic_sort(int count) {
 // >= k.
 template <class Pair, int kThreads, class Emit>
 __device__ __forceinline__ void emit_sorted(int count, int k, int capacity, const Emit& emit) {
-  constexpr int kByCounting = 160;  // few pairs: a pair's rank is the number of better ones
+  constexpr int kByCounting = 200;  // few pairs: a pair's rank is the number of better ones
   const Pair* const pairs = buffer<Pair>();
+  if (count > kByCounting && count <= 8 * kThreads && topk_tuning::groups_for(k) > 0)
+    count = drop_most<Pair, kThreads>(count, k);
   if (count > k && count > kByCounting) {
     keep_best<Pair, kThreads>(count, k, capacity);
     count = k;
   }
   const bool by_counting = count <= kByCounting;
+  if (by_counting) {
+    if (threadIdx.x == 0) buffer<Pair>()[count] = 0;
+    __syncthreads();
+  }
   if (!by_counting) bitonic_sort<Pair, kThreads>(count);
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const Pair mine = pairs[i];
     int rank = i;
     if (by_counting) {
-      rank = 0;
-      for (int j = 0; j < count; ++j) rank += pairs[j] > mine;
+      rank = count_better(pairs, count, mine);
     }
     if (rank < k) emit(rank, mine);
   }

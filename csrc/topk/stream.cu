@@ -11,60 +11,95 @@ namespace tuning = topk_tuning;
 
 // Before a split row's kernel: zeroes its counters and, for a shared bound, takes the sample. It
 // runs beside the start of that kernel, which waits for it only where it needs the result.
-template <class Key, class Pair>
+template <class S, class Pair>
 __global__ void __launch_bounds__(tuning::kSampleThreads)
-    topk_prepare(TopkArgs args, KeyCodec<Key> codec, StreamWorkspace ws, int groups) {
+    topk_prepare(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec,
+                 const __grid_constant__ StreamWorkspace ws, int lanes) {
   cudaTriggerProgrammaticLaunchCompletion();
   const int64_t row = blockIdx.y;
-  if (blockIdx.x == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0;
-  if (groups == 0) return;
-  const Part<Key> part(args, RowPlace(row, args.inner), 0, args.n);
-  const uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+  if (blockIdx.x == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0, ws.counts[row] = 0;
+  if (lanes == 0) return;
+  const Part<typename S::Key> part(args, RowPlace(row, args.inner), 0, args.n);
+  const uint64_t threads = gridDim.x * blockDim.x, thread = blockIdx.x * blockDim.x + threadIdx.x;
   uint4 seen[tuning::kSampleVectors];
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    const uint64_t run = static_cast<uint64_t>(u * groups + warp) * (part.vectors / 32) /
-                         (groups * tuning::kSampleVectors);
-    at[u] = static_cast<uint32_t>(run) * 32 + threadIdx.x % 32;
+    // Runs of 64 bytes, spread evenly: each sees another neighbourhood.
+    const uint64_t run = static_cast<uint64_t>(u * threads + thread) / 4 * (part.vectors / 4) /
+                         (threads / 4 * tuning::kSampleVectors);
+    at[u] = static_cast<uint32_t>(run) * 4 + threadIdx.x % 4;
     seen[u] = part.load(at[u]);
   }
-  Pair best = 0;
-#pragma unroll
-  for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    const Pair pair =
-        best_of_vector<Pair>(seen[u], part.present(at[u]), part.position(at[u]), codec);
-    if (pair > best) best = pair;
-  }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
+  Pair best = tile_pair<S, Pair>(part, seen, [&](int u) { return at[u]; }, 0, codec);
+  for (int step = lanes / 2; step > 0; step /= 2) {
     const Pair other = shuffle_xor(best, step);
     if (other > best) best = other;
   }
-  if (threadIdx.x % 32 == 0) static_cast<Pair*>(ws.maxima)[row * groups + warp] = best;
+  if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
-template <class Key, class Pair, int kThreads>
+// The bound that the row's sample gives. Maximum i belongs to group i % groups.
+template <class Pair, int kThreads>
+__device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape, int64_t row) {
+  const Pair* const maxima = static_cast<const Pair*>(ws.maxima) + row * shape.maxima;
+  const auto best_of = [&](int first, int step) {
+    Pair top = 0;
+    for (int i = first; i < shape.maxima; i += step) {
+      const Pair pair = load_written(maxima + i);
+      if (pair > top) top = pair;
+    }
+    return top;
+  };
+  if (shape.groups > tuning::kMaxGroups) {
+    for (int g = threadIdx.x; g < shape.groups; g += kThreads) buffer<Pair>()[g] = best_of(g, shape.groups);
+    __syncthreads();
+    return select_bound<Pair, kThreads>(shape.groups, shape.rank);
+  }
+  const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
+  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads), shape.groups,
+                                     shape.rank);
+}
+
+// The block's candidates join the row's. Returns how many there are in all, in the row's last block; -1 elsewhere.
+template <class Pair, int kThreads>
+__device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const StreamShape& shape, int64_t row, int count) {
+  auto& s = block<Pair>();
+  __shared__ int at;
+  if (threadIdx.x == 0) at = atomicAdd(ws.counts + row, count);
+  __syncthreads();
+  Pair* const out = static_cast<Pair*>(ws.pairs) + row * shape.splits * shape.flush + at;
+  for (int i = threadIdx.x; i < count; i += kThreads) out[i] = buffer<Pair>()[i];
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    s.last = -1;
+    if (atomicAdd(ws.done + row, 1) == shape.splits - 1) {
+      __threadfence();
+      s.last = atomicExch(ws.counts + row, 0);
+      ws.done[row] = 0;  // for the retry
+    }
+  }
+  __syncthreads();
+  return s.last;
+}
+
+template <class S, class Pair, int kThreads, int kUnroll>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
-    topk_stream(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
-                const __grid_constant__ StreamShape shape,
-                const __grid_constant__ StreamWorkspace ws, bool retry) {
+    topk_stream(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec,
+                const __grid_constant__ StreamShape shape, const __grid_constant__ StreamWorkspace ws, bool retry) {
   if (retry) cudaGridDependencySynchronize();
+  if (threadIdx.x == 0) block<Pair>().full = 0;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     if (retry && !ws.again[row]) continue;
     const int64_t begin = blockIdx.y * shape.chunk;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
-    Stream<Key, Pair, kThreads> stream(args, codec, shape, place, begin, end);
+    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
     Pair bound = 0;
-    if (shape.shared && !retry) {
+    if (shape.splits > 1 && !retry) {
       cudaGridDependencySynchronize();
-      for (int i = threadIdx.x; i < shape.groups; i += kThreads)
-        buffer<Pair>()[i] =
-            load_written(static_cast<const Pair*>(ws.maxima) + row * shape.groups + i);
-      __syncthreads();
-      bound = select_bound<Pair, kThreads>(shape.groups, shape.rank);
-      __syncthreads();
+      if (shape.rank > 0) bound = shared_bound<Pair, kThreads>(ws, shape, row);
     }
     int count = stream.run(bound);
     const int wanted = static_cast<int>(args.k);
@@ -74,25 +109,17 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
         keep_best<Pair, kThreads>(count, wanted, shape.capacity);
         count = wanted;
       }
-      const int64_t part = row * shape.splits + blockIdx.y;
-      Pair* const out = static_cast<Pair*>(ws.pairs) + part * shape.flush;
-      for (int i = threadIdx.x; i < count; i += kThreads) out[i] = buffer<Pair>()[i];
-      if (threadIdx.x == 0) ws.counts[part] = count;
-      if (!shape.shared && !retry) cudaGridDependencySynchronize();  // the counter is zero only now
-      if (!last_block<Pair>(ws.done + row, shape.splits)) continue;
-      count = merge_parts<Pair, kThreads>(
-          static_cast<const Pair*>(ws.pairs) + row * shape.splits * shape.flush,
-          ws.counts + row * shape.splits, shape.splits, shape.flush, wanted, shape.capacity);
-      if (threadIdx.x == 0) ws.done[row] = 0;
-      if (shape.shared && !retry &&
-          count < wanted) {  // the sample misled, or the mask left fewer than k
+      const int total = hand_over<Pair, kThreads>(ws, shape, row, count);
+      if (total < 0) continue;
+      if (shape.retry && !retry && total < wanted) {  // the sample misled, or the mask left fewer than k
         if (threadIdx.x == 0) ws.again[row] = 1;
-        __syncthreads();
         continue;
       }
+      const Pair* const written = static_cast<const Pair*>(ws.pairs) + row * shape.splits * shape.flush;
+      count = merge_parts<Pair, kThreads>(written, total, wanted, shape.capacity);
     }
     __syncthreads();
-    const Output<Key> output(args, place);
+    const Output<typename S::Key> output(args, place);
     emit_sorted<Pair, kThreads>(count, wanted, shape.capacity,
                                 [&](int64_t rank, Pair pair) { output.put(rank, pair, codec); });
     for (int i = count + threadIdx.x; i < wanted; i += kThreads) output.put_missing(i);
@@ -100,76 +127,76 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
   }
 }
 
-template <class Key, class Pair, int kThreads>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                  cudaStream_t stream) {
-  const auto codec = make_codec<Key>(args.dtype, args.largest);
-  StreamShape shape{plan.splits, plan.chunk,  plan.capacity,   plan.flush,
-                    plan.rank,   plan.groups, plan.sample > 0, plan.shared_threshold};
+template <class S, class Pair, int kThreads, int kUnroll>
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
+  const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
+  const bool taken = plan.splits > 1 && plan.rank > 0;  // a sample of the row
+  StreamShape shape;
+  shape.splits = plan.splits;
+  shape.chunk = plan.chunk;
+  shape.capacity = plan.capacity;
+  shape.flush = plan.flush;
+  shape.rank = plan.rank;
+  shape.groups = plan.groups;
+  shape.maxima = plan.maxima;
+  shape.sampled = plan.sampled;
+  shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
-  const auto kernel = topk_stream<Key, Pair, kThreads>;
-  LaunchShape main{
-      dim3(static_cast<unsigned>(std::min<int64_t>(args.rows, INT32_MAX)), plan.splits),
-      dim3(kThreads), kBufferAt<Pair> + plan.smem};
+  const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
+  LaunchShape main{dim3(static_cast<unsigned>(std::min<int64_t>(args.rows, INT32_MAX)), plan.splits), dim3(kThreads),
+                   kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
     auto* at = static_cast<unsigned char*>(workspace);
-    const auto take = [&](int64_t bytes) { return std::exchange(at, at + round_up(bytes, 256)); };
-    ws.pairs = take(plan.grid * plan.flush * sizeof(Pair));
-    ws.counts = reinterpret_cast<int*>(take(plan.grid * 4));
-    ws.done = reinterpret_cast<int*>(take(args.rows * 8));
+    ws.counts = reinterpret_cast<int*>(at);
+    ws.done = ws.counts + args.rows;
     ws.again = ws.done + args.rows;
-    ws.maxima = at;
-    const int groups = plan.shared_threshold ? plan.groups : 0;
-    const LaunchShape prepare{
-        dim3(groups ? tuning::kSampleBlocks : 1, static_cast<unsigned>(args.rows)),
-        dim3(groups ? tuning::kSampleThreads : 32)};
-    const auto code = launch(topk_prepare<Key, Pair>, prepare, stream, args, codec, ws, groups);
+    at += round_up(args.rows * 12, 256);
+    ws.pairs = at;
+    ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
+    const LaunchShape prepare{dim3(taken ? plan.sample_blocks : 1, static_cast<unsigned>(args.rows)),
+                              dim3(taken ? tuning::kSampleThreads : 32)};
+    const int lanes = taken ? plan.sample_lanes : 0;
+    const auto code = launch(topk_prepare<S, Pair>, prepare, stream, args, codec, ws, lanes);
     if (code != cudaSuccess) return code;
     main.dependent = true;
   }
-  auto code = launch(kernel, main, stream, args, codec, shape, ws, false);
-  if (code != cudaSuccess || !plan.shared_threshold) return code;
-  shape.rank = 0;
+  const auto code = launch(kernel, main, stream, args, codec, shape, ws, false);
+  if (code != cudaSuccess || !shape.retry) return code;
   return launch(kernel, main, stream, args, codec, shape, ws, true);
 }
 
-template <class Key, class Pair>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                  cudaStream_t stream) {
-  if constexpr (sizeof(Key) < 8 && sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
-    return start<Key, Pair, 512>(args, plan, workspace, stream);
+template <class S, class Pair>
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
+  if constexpr (sizeof(typename S::Key) < 8 && sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
+    return start<S, Pair, 512, tuning::kUnroll>(args, plan, workspace, stream);
+  else if (plan.threads == 128)
+    return start<S, Pair, 128, 2 * tuning::kUnroll>(args, plan, workspace, stream);
+  else if (plan.threads == 512)
+    return start<S, Pair, 512, tuning::kUnroll>(args, plan, workspace, stream);
   else
-    switch (plan.threads) {
-      case 256:
-        return start<Key, Pair, 256>(args, plan, workspace, stream);
-      case 512:
-        return start<Key, Pair, 512>(args, plan, workspace, stream);
-      default:
-        return start<Key, Pair, 1024>(args, plan, workspace, stream);
-    }
-}
-
-template <class Key>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                  cudaStream_t stream) {
-  if constexpr (sizeof(Key) < 8)
-    if (!plan.wide) return start<Key, Narrow>(args, plan, workspace, stream);
-  return start<Key, Wide>(args, plan, workspace, stream);
+    return start<S, Pair, 1024, tuning::kUnroll>(args, plan, workspace, stream);
 }
 
 }  // namespace
 
-cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                               cudaStream_t stream) {
+cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
+  if (!plan.wide) {
+    if (args.dtype == Dtype::f32) return start<ScanFloat32, Narrow>(args, plan, workspace, stream);
+    if (args.dtype == Dtype::f16) return start<ScanFloat16<__half2>, Narrow>(args, plan, workspace, stream);
+    if (args.dtype == Dtype::bf16) return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, workspace, stream);
+  }
   switch (dtype_bytes(args.dtype)) {
     case 1:
-      return start<uint8_t>(args, plan, workspace, stream);
+      return plan.wide ? start<ScanAny<uint8_t>, Wide>(args, plan, workspace, stream)
+                       : start<ScanAny<uint8_t>, Narrow>(args, plan, workspace, stream);
     case 2:
-      return start<uint16_t>(args, plan, workspace, stream);
+      return plan.wide ? start<ScanAny<uint16_t>, Wide>(args, plan, workspace, stream)
+                       : start<ScanAny<uint16_t>, Narrow>(args, plan, workspace, stream);
     case 4:
-      return start<uint32_t>(args, plan, workspace, stream);
+      return plan.wide ? start<ScanAny<uint32_t>, Wide>(args, plan, workspace, stream)
+                       : start<ScanAny<uint32_t>, Narrow>(args, plan, workspace, stream);
     default:
-      return start<uint64_t>(args, plan, workspace, stream);
+      return start<ScanAny<uint64_t>, Wide>(args, plan, workspace, stream);
   }
 }
 

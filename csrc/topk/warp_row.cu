@@ -4,7 +4,7 @@
 // have elements above: about G ln(G / (G - k)) of them for G lanes. Those few go to shared memory,
 // where a pair's rank is the number of better ones.
 #include "common/launch.h"
-#include "topk/rows.cuh"
+#include "topk/scan.cuh"
 
 namespace gpuprims {
 namespace {
@@ -12,136 +12,180 @@ namespace {
 constexpr int kItems = 16;
 constexpr int kThreads = 128;
 
-template <class Key, class Pair, int kLanes, bool kAligned>
-__global__ void __launch_bounds__(kThreads) topk_warp_row(TopkArgs args, KeyCodec<Key> codec) {
-  constexpr int kGroups = kThreads / kLanes;
-  constexpr int kVector = kAligned ? Vector<Key>::kSize : 1;
-  __shared__ Pair buffers[kGroups][kLanes * kItems];
-  const int group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  const int shift =
-      (threadIdx.x % 32) / kLanes * kLanes;  // of this group's lanes in a warp's ballot
-  const unsigned below = (1u << lane) - 1;
-  Pair* buffer = buffers[group];
-  const int n = static_cast<int>(args.n), k = static_cast<int>(args.k);
+constexpr unsigned lane_mask(int lanes) { return lanes == 32 ? ~0u : (1u << lanes) - 1; }
 
-  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows;
-       first += gridDim.x * int64_t{kGroups}) {
+// The k-th best of the lanes' pairs, which lie in buffer[0 .. kLanes); 0 where fewer are not 0.
+template <class Pair, int kLanes>
+__device__ __forceinline__ Pair lanes_bound(const Pair* buffer, Pair mine, int shift, int k) {
+  int rank = 0;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) rank += buffer[i] > mine;
+  const unsigned holder = (__ballot_sync(~0u, rank == k - 1) >> shift) & lane_mask(kLanes);
+  return holder ? buffer[__ffs(static_cast<int>(holder)) - 1] : Pair(0);
+}
+
+template <class Pair, int kLanes, class Key>
+__device__ __forceinline__ void emit(const TopkArgs& args, const RowPlace& place, const Pair* buffer, int count, int lane,
+                                     const KeyCodec<Key>& codec) {
+  const Output<Key> output(args, place);
+  const int k = static_cast<int>(args.k);
+  for (int i = lane; i < count; i += kLanes) {
+    const Pair pair = buffer[i];
+    int better = 0;
+    for (int j = 0; j < count; ++j) better += buffer[j] > pair;
+    if (better < k) output.put(better, pair, codec);
+  }
+  for (int i = count + lane; i < k; i += kLanes) output.put_missing(i);
+}
+
+// Rows of whole, aligned vectors and no mask.
+template <class S, class Pair, int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    topk_warp_vectors(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec) {
+  using Key = typename S::Key;
+  constexpr int kGroups = kThreads / kLanes;
+  constexpr int kVector = Vector<Key>::kSize, kVectors = kItems / kVector;
+  __shared__ Pair buffers[kGroups][kLanes * kItems];
+  __shared__ int counts[kGroups];
+  const int group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const int shift = (threadIdx.x % 32) / kLanes * kLanes;
+  Pair* const buffer = buffers[group];
+  const int vectors = static_cast<int>(args.n) / kVector;
+
+  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows; first += gridDim.x * int64_t{kGroups}) {
     const int64_t row = first + group;
     const bool active = row < args.rows;  // idle groups walk along: ballots are a warp's
     const RowPlace place(active ? row : args.rows - 1, args.inner);
     const Key* const source = static_cast<const Key*>(args.input) + place.start(args.in);
-    const uint8_t* const mask = args.mask ? args.mask + place.start(args.drop) : nullptr;
-    Key keys[kItems];
-    unsigned valid = 0;
+    uint4 tile[kVectors];
 #pragma unroll
-    for (int v = 0; v < kItems / kVector; ++v) {
-      const int at = (v * kLanes + lane) * kVector;
-      if constexpr (kAligned) {
-        Vector<Key> loaded;
-        loaded.raw = make_uint4(0, 0, 0, 0);
-        if (at + kVector <= n) {
-          loaded.raw = load_streaming(source + at);
-        } else {
-#pragma unroll
-          for (int j = 0; j < kVector; ++j)
-            if (at + j < n) loaded.element[j] = source[at + j];
-        }
-#pragma unroll
-        for (int j = 0; j < kVector; ++j) keys[v * kVector + j] = loaded.element[j];
-      } else {
-        keys[v] = at < n ? source[at] : Key(0);
-      }
+    for (int u = 0; u < kVectors; ++u) {
+      const int v = u * kLanes + lane;
+      tile[u] = v < vectors ? load_streaming(source + v * kVector) : make_uint4(0, 0, 0, 0);
     }
-    Key best = 0;
-    int best_item = -1;
+    Pair mine = 0;
 #pragma unroll
-    for (int e = 0; e < kItems; ++e) {
-      const int at = ((e / kVector) * kLanes + lane) * kVector + e % kVector;
-      keys[e] = codec.encode(keys[e]);
-      const bool here = active && at < n && (!mask || mask[at * args.drop.step]);
-      valid |= static_cast<unsigned>(here) << e;
-      if (here && (best_item < 0 || keys[e] > best)) best = keys[e], best_item = at;
+    for (int u = 0; u < kVectors; ++u) {
+      const int v = u * kLanes + lane;
+      const Pair pair = make_pair<Pair>(S::best(tile[u], codec), v * kVector + kVector - 1);
+      if (v < vectors && pair > mine) mine = pair;
     }
-    const Pair mine = best_item < 0 ? Pair(0) : make_pair<Pair>(best, best_item);
     buffer[lane] = mine;
+    if (lane == 0) counts[group] = 0;
     __syncwarp();
-    int rank = 0;
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) rank += buffer[i] > mine || (buffer[i] == mine && i < lane);
-    // The lane of rank k - 1 holds the bound (0 where fewer than k lanes have an element).
-    const unsigned holder =
-        (__ballot_sync(~0u, rank == k - 1) >> shift) & (kLanes == 32 ? ~0u : (1u << kLanes) - 1);
-    const Pair bound = buffer[__ffs(static_cast<int>(holder)) - 1];
+    const Pair bound = lanes_bound<Pair, kLanes>(buffer, mine, shift, static_cast<int>(args.k));
     __syncwarp();
-    const Key bound_key = static_cast<Key>(pair_key(bound));
-    int count = 0;
+    S scan;
+    scan.set(codec, static_cast<Key>(pair_key(bound)));
+    uint32_t hits = 0;
 #pragma unroll
-    for (int e = 0; e < kItems; ++e) {
-      const int at = ((e / kVector) * kLanes + lane) * kVector + e % kVector;
-      bool take = keys[e] >= bound_key && (valid >> e & 1);
-      Pair pair = 0;
-      if (take) pair = make_pair<Pair>(keys[e], at), take = pair >= bound;
-      const unsigned taken = __ballot_sync(~0u, take);
-      if (taken) {
-        const unsigned ours = (taken >> shift) & (kLanes == 32 ? ~0u : (1u << kLanes) - 1);
-        if (take) buffer[count + __popc(ours & below)] = pair;
-        count += __popc(ours);
-      }
+    for (int u = 0; u < kVectors; ++u) hits |= static_cast<uint32_t>(scan.reaches(tile[u])) << u;
+#pragma unroll 1
+    while (hits) {
+      const int u = __ffs(static_cast<int>(hits)) - 1, v = u * kLanes + lane;
+      hits &= hits - 1;
+      if (v >= vectors) break;
+      for_reaching(pick(tile, u), v * kVector, bound, codec, [&](int, Pair pair) {
+        if (pair >= bound) buffer[atomicAdd(&counts[group], 1)] = pair;
+        return true;
+      });
     }
     __syncwarp();
-    if (active) {
-      const Output<Key> output(args, place);
-      for (int i = lane; i < count; i += kLanes) {
-        const Pair pair = buffer[i];
-        int better = 0;
-        for (int j = 0; j < count; ++j) better += buffer[j] > pair;
-        if (better < k) output.put(better, pair, codec);
-      }
-      for (int i = count + lane; i < k; i += kLanes) output.put_missing(i);
-    }
+    if (active) emit<Pair, kLanes>(args, place, buffer, counts[group], lane, codec);
     __syncwarp();
   }
 }
 
+// Any row.
 template <class Key, class Pair, int kLanes>
-cudaError_t start(const TopkArgs& args, bool aligned, cudaStream_t stream) {
+__global__ void __launch_bounds__(kThreads)
+    topk_warp_elements(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec) {
   constexpr int kGroups = kThreads / kLanes;
-  const int64_t blocks = divide_up(args.rows, kGroups);
-  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))),
-                          dim3(kThreads)};
-  const auto codec = make_codec<Key>(args.dtype, args.largest);
-  return aligned ? launch(topk_warp_row<Key, Pair, kLanes, true>, shape, stream, args, codec)
-                 : launch(topk_warp_row<Key, Pair, kLanes, false>, shape, stream, args, codec);
+  __shared__ Pair buffers[kGroups][kLanes * kItems];
+  const int group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  const int shift = (threadIdx.x % 32) / kLanes * kLanes;  // of this group's lanes in a warp's ballot
+  const unsigned below = (1u << lane) - 1;
+  Pair* const buffer = buffers[group];
+  const int n = static_cast<int>(args.n);
+
+  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows; first += gridDim.x * int64_t{kGroups}) {
+    const int64_t row = first + group;
+    const bool active = row < args.rows;
+    const RowPlace place(active ? row : args.rows - 1, args.inner);
+    const Key* const source = static_cast<const Key*>(args.input) + place.start(args.in);
+    const uint8_t* const mask = args.mask ? args.mask + place.start(args.drop) : nullptr;
+    Key keys[kItems];
+#pragma unroll
+    for (int e = 0; e < kItems; ++e) {
+      const int at = e * kLanes + lane;
+      keys[e] = at < n ? source[at] : Key(0);
+    }
+    unsigned valid = 0;
+    Pair mine = 0;
+#pragma unroll
+    for (int e = 0; e < kItems; ++e) {
+      const int at = e * kLanes + lane;
+      keys[e] = codec.encode(keys[e]);
+      const bool here = at < n && (!mask || mask[at * args.drop.step]);
+      valid |= static_cast<unsigned>(here) << e;
+      const Pair pair = make_pair<Pair>(keys[e], at);
+      if (here && pair > mine) mine = pair;
+    }
+    buffer[lane] = mine;
+    __syncwarp();
+    const Pair bound = lanes_bound<Pair, kLanes>(buffer, mine, shift, static_cast<int>(args.k));
+    __syncwarp();
+    int count = 0;
+#pragma unroll
+    for (int e = 0; e < kItems; ++e) {
+      const Pair pair = make_pair<Pair>(keys[e], e * kLanes + lane);
+      const bool take = (valid >> e & 1) && pair >= bound;
+      const unsigned taken = __ballot_sync(~0u, take) >> shift & lane_mask(kLanes);
+      if (take) buffer[count + __popc(taken & below)] = pair;
+      count += __popc(taken);
+    }
+    __syncwarp();
+    if (active) emit<Pair, kLanes>(args, place, buffer, count, lane, codec);
+    __syncwarp();
+  }
 }
 
-template <class Key, class Pair>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
+template <class S, class Pair, int kLanes>
+cudaError_t start(const TopkArgs& args, cudaStream_t stream) {
+  using Key = typename S::Key;
   constexpr int kVector = Vector<Key>::kSize;
-  const bool aligned = reinterpret_cast<uintptr_t>(args.input) % 16 == 0 &&
-                       args.in.outer % kVector == 0 &&
-                       (args.inner == 1 || args.in.inner_stride % kVector == 0);
+  const bool whole = reinterpret_cast<uintptr_t>(args.input) % 16 == 0 && args.in.outer % kVector == 0 &&
+                     args.in.inner_stride % kVector == 0 && args.n % kVector == 0 && !args.mask;
+  const int64_t blocks = divide_up(args.rows, kThreads / kLanes);
+  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))), dim3(kThreads)};
+  const auto codec = make_codec<Key>(args.dtype, args.largest);
+  return whole ? launch(topk_warp_vectors<S, Pair, kLanes>, shape, stream, args, codec)
+               : launch(topk_warp_elements<Key, Pair, kLanes>, shape, stream, args, codec);
+}
+
+template <class S, class Pair>
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   switch (plan.lanes) {
-    case 8:
-      return start<Key, Pair, 8>(args, aligned, stream);
-    case 16:
-      return start<Key, Pair, 16>(args, aligned, stream);
-    default:
-      return start<Key, Pair, 32>(args, aligned, stream);
+    case 8: return start<S, Pair, 8>(args, stream);
+    case 16: return start<S, Pair, 16>(args, stream);
+    default: return start<S, Pair, 32>(args, stream);
   }
 }
 
 }  // namespace
 
 cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
+  switch (args.dtype) {
+    case Dtype::f32: return start<ScanFloat32, Narrow>(args, plan, stream);
+    case Dtype::f16: return start<ScanFloat16<__half2>, Narrow>(args, plan, stream);
+    case Dtype::bf16: return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, stream);
+    default: break;
+  }
   switch (dtype_bytes(args.dtype)) {
-    case 1:
-      return start<uint8_t, Narrow>(args, plan, stream);
-    case 2:
-      return start<uint16_t, Narrow>(args, plan, stream);
-    case 4:
-      return start<uint32_t, Narrow>(args, plan, stream);
-    default:
-      return start<uint64_t, Wide>(args, plan, stream);
+    case 1: return start<ScanAny<uint8_t>, Narrow>(args, plan, stream);
+    case 2: return start<ScanAny<uint16_t>, Narrow>(args, plan, stream);
+    case 4: return start<ScanAny<uint32_t>, Narrow>(args, plan, stream);
+    default: return start<ScanAny<uint64_t>, Wide>(args, plan, stream);
   }
 }
 
