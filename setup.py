@@ -6,6 +6,7 @@ PyTorch has CUDA. TORCH_CUDA_ARCH_LIST picks architectures ("9.0", "8.0;9.0+PTX"
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import torch
@@ -18,12 +19,18 @@ VERSION = "0.1.0"
 TARGET = "0x020b000000000000ULL"  # the oldest PyTorch served: 2.11
 WHEEL_ARCHS = "8.0;9.0;10.0;12.0+PTX"
 
+# PyTorch looks for ninja on PATH alone; without it every build compiles everything, one file at a time.
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+
 
 def find_cuda_home():
     """The CUDA toolkit's folder, or None; PyTorch's own answer is None on CPU-only builds."""
-    nvcc = shutil.which("nvcc")
-    homes = [os.environ.get("CUDA_HOME"), nvcc and Path(nvcc).resolve().parents[1], "/usr/local/cuda"]
-    return next((str(home) for home in homes if home and Path(home, "bin/nvcc").exists()), None)
+    nvcc = shutil.which("nvcc")  # a link into the toolkit, a script beside it, or in Debian's /usr/bin
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    if nvcc:
+        homes[1:1] = [Path(nvcc).resolve().parents[1], Path(nvcc).parents[1]]
+    needed = ("bin/nvcc", "include/cuda_runtime_api.h")
+    return next((str(home) for home in homes if home and all(Path(home, f).exists() for f in needed)), None)
 
 
 def wants_cuda(cuda_home):
@@ -33,7 +40,9 @@ def wants_cuda(cuda_home):
     wanted = asked == "1" or (asked != "0" and cuda_home is not None and torch.version.cuda is not None)
     if not wanted:
         why = "GPUPRIMS_CUDA=0" if asked == "0" else "no nvcc" if not cuda_home else "PyTorch is CPU-only"
-        print(f"torch_gpuprims: building the CPU library alone ({why}; GPUPRIMS_CUDA=1 forces the CUDA library)")
+        print(
+            f"torch_gpuprims: building the CPU library alone ({why}; GPUPRIMS_CUDA=1 forces the CUDA library)"
+        )
     return wanted
 
 
@@ -50,7 +59,7 @@ def library(name, sources, defines, cuda_home=None, archs=()):
     if cuda_home:
         defines = [*defines, "-DUSE_CUDA", f'-DGPUPRIMS_CUDA_ARCHS="{";".join(archs)}"']
         includes.append(f"{cuda_home}/include")
-        links = [f"-L{cuda_home}/lib64", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
+        links = [f"-L{cuda_home}/lib64", f"-L{cuda_home}/lib", "-lcudart_static", "-ldl", "-lrt", "-lpthread"]
     warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
     common = ["-std=c++20", "-O3", "-fvisibility=hidden", "-g0", f"-ffile-prefix-map={ROOT}=."]
     return cpp_extension.CppExtension(
@@ -64,12 +73,20 @@ def library(name, sources, defines, cuda_home=None, archs=()):
                 "-Xcompiler=-fvisibility=hidden", *map(gencode, archs),
             ],
         },
+        depends=sorted(str(header.relative_to(ROOT)) for header in (ROOT / "csrc").glob("*/*.*h")),
         py_limited_api=True,
         extra_link_args=[*torch_libs, "-Wl,--exclude-libs,ALL", *links],
     )  # fmt: skip
 
 
 class Build(cpp_extension.BuildExtension):
+    def run(self):
+        # setuptools would keep a library built for other architectures, or ship one that is not wanted now;
+        # ninja, which knows the commands and the headers, compiles only what changed.
+        for name in ("_C.so", "_C_cuda.so"):
+            Path(self.build_lib, "torch_gpuprims", name).unlink(missing_ok=True)
+        super().run()
+
     def get_export_symbols(self, ext):
         return []  # op libraries, not Python modules: there is no PyInit
 
@@ -87,12 +104,12 @@ def extensions():
     source = ROOT / "csrc"
     info = [f'-DGPUPRIMS_VERSION="{VERSION}"', f'-DGPUPRIMS_BUILT_WITH_TORCH="{torch.__version__}"']
     build_info = source / "common/build_info.cpp"
-    cpu = [*source.glob("*/schema.cpp"), *source.glob("*/cpu*.cpp"), *source.glob("*/explain.cpp"), build_info]
-    result = [library("_C", cpu, info)]
+    cpu = [*source.glob("*/schema.cpp"), *source.glob("*/cpu*.cpp"), *source.glob("*/explain.cpp")]
+    result = [library("_C", [*cpu, build_info], info)]
     cuda_home = find_cuda_home()
     if wants_cuda(cuda_home):
         cpp_extension.CUDA_HOME = cuda_home
-        default = "9.0" if os.environ.get("CI") or "bdist_wheel" not in os.sys.argv else WHEEL_ARCHS
+        default = "9.0" if os.environ.get("CI") or "bdist_wheel" not in sys.argv else WHEEL_ARCHS
         archs = os.environ.get("TORCH_CUDA_ARCH_LIST", default).replace(" ", ";").split(";")
         cuda = [*source.glob("*/cuda.cpp"), *source.glob("*/*.cu"), build_info]
         result.append(library("_C_cuda", cuda, info, cuda_home, archs))

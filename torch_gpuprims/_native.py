@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,19 @@ def _torch_version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def _check_whole(path: Path) -> None:
+    """The dynamic loader dies of SIGBUS on a file that was cut short: its section table ends the file."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) == 64 and head[:4] == b"\x7fELF":
+        (table,), (size, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
+        if table + size * count > path.stat().st_size:
+            raise OSError("the file is cut short")
+
+
 def _load(path: Path, symbol: str) -> ctypes.CDLL:
     try:
+        _check_whole(path)
         torch.ops.load_library(path)
         library = ctypes.CDLL(str(path))
         info = getattr(library, symbol)
@@ -59,8 +71,9 @@ def load() -> ctypes.CDLL:
     cpu = HERE / "_C.so"
     if not cpu.exists():
         raise ImportError(
-            f"torch_gpuprims: {cpu} is missing (PyTorch {torch.__version__} found). The native library has not "
-            "been built: run `make build` in the source folder, or pip install --no-build-isolation ."
+            f"torch_gpuprims: {cpu} is missing (PyTorch {torch.__version__} found, "
+            f"needs >= {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}). The native library has not been built: "
+            "run `make build` in the source folder, or pip install --no-build-isolation ."
         )
     handle = _load(cpu, "gpuprims_build_info")
     cuda = HERE / "_C_cuda.so"

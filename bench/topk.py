@@ -1,0 +1,127 @@
+"""topk beside torch.topk: the cases of targets.json, a sweep over sizes, input distributions, host time."""
+
+import argparse
+from functools import partial
+from typing import Any
+
+import torch
+
+import torch_gpuprims
+from bench import harness
+from bench.topk_data import DISTRIBUTIONS, fill, random_input
+from bench.topk_sweep import sweep
+
+#: Shapes of the distribution table: (rows, n, k, dtype).
+SHAPES = [
+    (1, 100_000_000, 20, torch.float32),
+    (64, 1_000_000, 100, torch.float32),
+    (1024, 32_768, 64, torch.bfloat16),
+    (16_384, 256, 8, torch.float32),
+]
+
+
+def verify(x: torch.Tensor, k: int) -> str | None:
+    """What is wrong with our result, or None: torch's values, at indices that hold them, lowest first."""
+    values, indices = torch_gpuprims.topk(x, k)
+    expected = torch.topk(x, k).values
+    if not torch.equal(values.nan_to_num(), expected.nan_to_num()) or not torch.equal(
+        values.isnan(), expected.isnan()
+    ):
+        return "values differ from torch.topk"
+    if not torch.equal(x.gather(-1, indices).nan_to_num(), values.nan_to_num()):
+        return "input[indices] is not values"
+    tie = values[..., 1:] == values[..., :-1]
+    if bool((tie & (indices[..., 1:] <= indices[..., :-1])).any()):
+        return "ties are not in index order"
+    return None
+
+
+def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
+    timer = harness.Timer(options.device, evict=True, seconds=options.seconds)
+    sound = True
+    harness.print_row()
+    for target in harness.selected("topk", options.cases):
+        if results.out_of_time(target["name"]):
+            continue
+        args = target["args"]
+        k, dtype = args["k"], getattr(torch, args["dtype"])
+        x = random_input(args["rows"], args["n"], dtype, options.device)
+        wrong = verify(x, k)
+        if wrong:  # a time of a wrong result is no result
+            print(f"{target['name']:>36}   WRONG: {wrong}")
+            sound = False
+            continue
+        calls: dict[str, harness.Call] = {
+            "ours": partial(torch_gpuprims.topk, x, k),
+            "torch": partial(torch.topk, x, k),
+        }
+        if options.int32:
+            calls["int32"] = partial(torch_gpuprims.topk, x, k, index_dtype=torch.int32)
+        times = timer.measure(calls)
+        int32 = times.pop("int32", None)
+        row = harness.case_row(target, times)
+        harness.print_row(row)
+        if int32 is not None:
+            print(f"{'with int32 indices':>36}{int32:11.1f}")
+        results.add("cases", [row])
+        del x, calls
+    return sound
+
+
+def run_distributions(options: argparse.Namespace, results: harness.Results) -> None:
+    """Time on each kind of data over the time on normal data, ours alone."""
+    print(f"{'':>28}{'normal us':>11}" + "".join(f"{name:>10}" for name in DISTRIBUTIONS[1:]))
+    timer = harness.Timer(options.device, evict=True, seconds=min(options.seconds, 1.0))
+    for rows, n, k, dtype in SHAPES:
+        if options.device == "cpu":
+            n = min(n, 1_000_000)
+        name = f"{rows}x{n} k={k} {str(dtype).removeprefix('torch.')}"
+        x = torch.empty(rows, n, dtype=dtype, device=options.device)
+        times: dict[str, float] = {}
+        for kind in DISTRIBUTIONS:
+            fill(x, kind)
+            wrong = verify(x, k)
+            if wrong:
+                print(f"{name}, {kind}: WRONG: {wrong}")
+                continue
+            times[kind] = timer.measure({"ours": partial(torch_gpuprims.topk, x, k)})["ours"]
+        base = times.get("normal", float("nan"))
+        ratios = {kind: times.get(kind, float("nan")) / base for kind in DISTRIBUTIONS[1:]}
+        print(f"{name:>28}{base:11.1f}" + "".join(f"{ratio:9.2f}x" for ratio in ratios.values()), flush=True)
+        results.add("distributions", {name: {kind: round(us, 2) for kind, us in times.items()}})
+
+
+def host_calls(device: str) -> dict[str, Any]:
+    """The small call of the contract's point 9: x [8, 16], k = 4."""
+    x = torch.randn(8, 16, device=device)
+    y = x.clone().requires_grad_()
+    op = torch.ops.gpuprims.topk
+    return {
+        "ours": lambda: torch_gpuprims.topk(x, 4),
+        "torch": lambda: torch.topk(x, 4),
+        "torch.ops": lambda: op(x, 4),
+        "ours, grad": lambda: torch_gpuprims.topk(y, 4),
+        "torch, grad": lambda: torch.topk(y, 4),
+        "torch.ops, grad": lambda: op(y, 4),
+    }
+
+
+def main(argv: list[str]) -> None:
+    from bench import host
+
+    parser = harness.arguments("topk")
+    parser.add_argument("--int32", action="store_true", help="time int32 indices too")
+    parser.add_argument("--sweep", action="store_true", help="rows x n x k x dtype, beside torch.topk")
+    parser.add_argument("--points", type=int, default=320, help="points of the sweep")
+    parser.add_argument("--distributions", action="store_true", help="kinds of data, against normal data")
+    options = parser.parse_args(argv)
+    results = harness.Results("topk", options)
+    if options.sweep:
+        results.add("sweep", sweep(options))
+        return
+    if options.distributions:
+        run_distributions(options, results)
+        return
+    results.add("host_us", host.report("topk, x [8, 16], k = 4", host_calls, options.device))
+    if not options.host and not run_cases(options, results):
+        raise SystemExit("topk: some results are wrong; their times are left out")

@@ -1,0 +1,70 @@
+"""topk's plan: for any sizes a launch that the hardware takes, and a row shared out among blocks whole."""
+
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
+ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort")
+SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
+GRID = 2**31 - 1
+
+lengths = st.one_of(st.integers(1, 5000), st.integers(1, 2**33), st.integers(0, 30).map(lambda e: 1 << e))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict:
+    n = draw(lengths)
+    rows = draw(st.integers(1, max(1, min(2**34 // n, 2**32))))
+    k = draw(st.one_of(st.integers(1, min(n, 5000)), st.integers(1, n), st.just(n)))
+    sms = draw(st.sampled_from([1, 20, 78, 132, 148]))
+    return {"dtype": draw(st.sampled_from(DTYPES)), "rows": rows, "n": n, "k": k, "sms": sms}
+
+
+@settings(max_examples=500, deadline=None)
+@given(problems(), st.sampled_from(ALGORITHMS))
+def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict, forced: str) -> None:
+    plan = native.plan_topk(**problem, forced=forced)
+    assert plan["algo"] in ALGORITHMS[1:]
+    assert 1 <= plan["grid"] <= GRID
+    assert plan["threads"] % 32 == 0 and 32 <= plan["threads"] <= 1024
+    assert 0 <= plan["smem"] <= SMEM
+    assert plan["workspace"] >= 0
+    if plan["algo"] in ("block_row", "split_row"):
+        splits, chunk = plan["splits"], plan["chunk"]
+        assert (splits - 1) * chunk < problem["n"] <= splits * chunk
+        assert (splits > 1) == (plan["algo"] == "split_row")
+    if native.dtype_bytes(problem["dtype"]) == 8 or problem["n"] > 2**32:
+        assert plan["wide"]
+    assert plan == native.plan_topk(**problem, forced=forced)
+
+
+@pytest.mark.parametrize("rows, n, k", [(0, 5, 2), (5, 0, 0), (5, 7, 0)])
+def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k: int) -> None:
+    assert native.plan_topk("float32", rows, n, k)["grid"] == 0
+
+
+@pytest.mark.parametrize(
+    "rows, n, k, algo",
+    [
+        (16_384, 256, 8, "warp_row"),
+        (100_000, 100, 5, "warp_row"),
+        (1024, 32_768, 64, "block_row"),
+        (1, 100_000_000, 20, "split_row"),
+        (1, 1_000_000, 500_000, "sort"),
+        (3, 5000, 5000, "sort"),
+    ],
+)
+def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
+    assert native.plan_topk("float32", rows, n, k)["algo"] == algo
+
+
+@pytest.mark.parametrize("k", [1, 20, 2048, 4096])
+@pytest.mark.parametrize("rows, n", [(1, 10**8), (64, 10**6), (1024, 32_768), (16_384, 256)])
+def test_workspace_is_small_for_common_k(native: ModuleType, rows: int, n: int, k: int) -> None:
+    """At most 5 % of the input and 16 MiB."""
+    if k <= n:
+        plan = native.plan_topk("float32", rows, n, k)
+        assert plan["workspace"] <= 0.05 * 4 * rows * n + (16 << 20)
