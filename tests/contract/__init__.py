@@ -1,0 +1,19 @@
+"""The table behind test_contract.py: each registered op, how to call it, and which properties it keeps.
+
+To add an op, write its row in a file of its slice's name: the arguments of the raw op (`samples`), its public
+functions (`calls`), the empty inputs and messages that it owes, and in `lacks` each property that does not
+hold, with the reason. test_contract.py is generic and need not change.
+"""
+
+from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .spec import Call, Op
+from .topk import TOPK
+
+OPS: dict[str, Op] = {
+    "topk": TOPK,
+    "neighbor_aggregate": NEIGHBOR_AGGREGATE,
+    "sddmm": SDDMM,
+    "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,
+}
+
+__all__ = ["OPS", "Call", "Op"]
