@@ -7,6 +7,7 @@
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <cctype>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -83,8 +84,11 @@ inline std::string scalar_type_name(ScalarType t) {
       return "complex64";
     case ScalarType::ComplexDouble:
       return "complex128";
-    default:
-      return torch::headeronly::toString(t);
+    default: {
+      std::string name = torch::headeronly::toString(t);  // Float8_e5m2: PyTorch prints float8_e5m2
+      name[0] = static_cast<char>(std::tolower(name[0]));
+      return name;
+    }
   }
 }
 

@@ -69,14 +69,15 @@ std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim
                                      bool sorted, const std::optional<Tensor>& mask,
                                      int64_t index_bits) {
   const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
+  if (input.dim() == 0) k = 1;  // one slot is all that a 0-d result can have, as in torch.topk
   const auto device = input.get_device_index();
   const DeviceGuard guard(device);
   Tensor values =
       empty("topk", input, input.scalar_type(), shape.output.data(), shape.output.size());
   Tensor indices = empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
                          shape.output.data(), shape.output.size());
-  const TopkPlan plan =
-      plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms, forced_algo(), mask.has_value()});
+  const TopkPlan plan = plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms,
+                                   forced_algo(), mask.has_value()});
   if (plan.grid == 0) return {values, indices};
 
   Tensor source = input, dropped = input;  // hold copies, where there are any, until the launch

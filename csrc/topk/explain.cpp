@@ -5,10 +5,11 @@
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
-    int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, char* text, int64_t size) {
+    int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, int masked, char* text,
+    int64_t size) {
   using namespace gpuprims;
-  const TopkPlan p =
-      plan_topk({static_cast<Dtype>(dtype), rows, n, k, sms, static_cast<TopkAlgo>(forced)});
+  const TopkPlan p = plan_topk(
+      {static_cast<Dtype>(dtype), rows, n, k, sms, static_cast<TopkAlgo>(forced), masked != 0});
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
                   dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),

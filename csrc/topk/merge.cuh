@@ -36,12 +36,13 @@ __device__ __forceinline__ Pair load_written(const Pair* p) {
   }
 }
 
-// Gathers the row's `total` written pairs into the buffer, keeping the best k where they do not all fit; returns
-// how many there are.
+// Gathers the row's `total` written pairs into the buffer, keeping the best k where they do not all
+// fit; returns how many there are.
 template <class Pair, int kThreads>
 __device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int capacity) {
   if (total <= capacity) {
-    for (int i = threadIdx.x; i < total; i += kThreads) buffer<Pair>()[i] = load_written(written + i);
+    for (int i = threadIdx.x; i < total; i += kThreads)
+      buffer<Pair>()[i] = load_written(written + i);
     __syncthreads();
     return total;
   }

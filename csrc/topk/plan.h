@@ -2,6 +2,7 @@
 // be tested and explained without a GPU. All of topk's tuning constants are here.
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -40,17 +41,17 @@ struct TopkPlan {
   // warp_row
   int lanes = 0;  // lanes a row, 16 elements each
   // block_row, split_row
-  int splits = 1;     // blocks a row
-  int64_t chunk = 0;  // elements a block
-  int capacity = 0;   // candidates a block's shared memory holds
-  bool sampled = false;  // the chunk is longer than a tile: a sample of that size is read first
-  int rank = 0;    // the threshold is the rank-th largest of the sampled group maxima
-  int groups = 0;  // number of group maxima
+  int splits = 1;         // blocks a row
+  int64_t chunk = 0;      // elements a block
+  int capacity = 0;       // candidates a block's shared memory holds
+  bool sampled = false;   // the chunk is longer than a tile: a sample of that size is read first
+  int rank = 0;           // the threshold is the rank-th largest of the sampled group maxima
+  int groups = 0;         // number of group maxima
   int sample_blocks = 0;  // of a split row's sample
   int sample_lanes = 0;   // lanes whose best makes one number of the sample
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
-  int flush = 0;                  // candidates a block hands to the merge
+  int flush = 0;          // candidates a block hands to the merge
   // sort
   int tile = 0;
   // all
@@ -62,12 +63,14 @@ struct TopkPlan {
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;  // larger k sort
 constexpr int kWarpItems = 16;     // elements a lane of warp_row
-constexpr int kUnroll = 4;            // 16-byte loads in flight a thread; twice that in blocks of 128
-constexpr int kMaxGroups = 128;       // group maxima ranked by counting; more are radix-selected
-constexpr int kSampleThreads = 256;   // of the kernel that takes a split row's sample,
-constexpr int kSampleVectors = 2;     // each thread this many vectors
-constexpr int kMaxSampleBlocks = 512; // a row
-constexpr int kManyGroups = 1024;     // group maxima of a row where the rank is too high for kMaxGroups
+constexpr int kUnroll = 4;         // 16-byte loads in flight a thread; twice that in blocks of 128
+constexpr int kSmallBlockK = 1024;    // blocks of 128 threads sort at most 8 pairs a thread
+constexpr int kMaxGroups = 128;    // group maxima ranked by counting; more are radix-selected
+constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
+constexpr int kSampleVectors = 2;      // each thread this many vectors
+constexpr int kMaxSampleBlocks = 512;  // a row
+constexpr int kManyGroups =
+    1024;  // group maxima of a row where the rank is too high for kMaxGroups
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
@@ -84,9 +87,9 @@ constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements 
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly ever r are
-// seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies below the k-th largest.
-// r = k needs no luck: k elements above a bound prove it.
+// Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly
+// ever r are seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies
+// below the k-th largest. r = k needs no luck: k elements above a bound prove it.
 inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas) {
   const double mean = static_cast<double>(k) * static_cast<double>(sample) / static_cast<double>(n);
   const auto rank = static_cast<int64_t>(std::ceil(mean + sigmas * std::sqrt(mean) + sigmas + 2));
@@ -111,10 +114,13 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
-  const int64_t small_tile = 128LL * 2 * t::kUnroll * vector, large_tile = 1024LL * t::kUnroll * vector;
-  if (p.rows >= 4LL * p.sms && p.forced != TopkAlgo::split_row && !(plan.wide && dtype_bytes(p.dtype) < 8))
+  const int64_t small_tile = 128LL * 2 * t::kUnroll * vector,
+                large_tile = 1024LL * t::kUnroll * vector;
+  if (p.rows >= 4LL * p.sms && p.k <= t::kSmallBlockK && p.forced != TopkAlgo::split_row &&
+      !(plan.wide && dtype_bytes(p.dtype) < 8))
     plan.threads = 128;  // eight blocks a multiprocessor
-  else if (!plan.wide && (p.n <= large_tile || (p.rows * 2 <= p.sms && p.n <= 2 * large_tile * p.sms / p.rows)))
+  else if (!plan.wide &&
+           (p.n <= large_tile || (p.rows * 2 <= p.sms && p.n <= 2 * large_tile * p.sms / p.rows)))
     plan.threads = 1024;  // latency counts: a row fits one tile, or the whole input a few
   else
     plan.threads = 512;
@@ -132,11 +138,14 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
   plan.grid = p.rows * plan.splits;
-  plan.capacity = static_cast<int>(p.k) + 1024;
+  // Room for k and a good deal of candidates, and for the sort of k.
+  plan.capacity = std::max({static_cast<int>(p.k) + 1024, plan.threads, static_cast<int>(std::bit_ceil<uint64_t>(p.k))});
   if (plan.splits > 1) {
-    // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long ones).
+    // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
+    // ones).
     const int64_t per_block = int64_t{t::kSampleThreads} * t::kSampleVectors * vector;
-    const int64_t blocks = std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
+    const int64_t blocks =
+        std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
     plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
     const int64_t sample = plan.sample_blocks * per_block;
     plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 6));
@@ -144,21 +153,29 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     const int threads = plan.sample_blocks * t::kSampleThreads;
     if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
     plan.sample_lanes = 1;
-    while (plan.sample_lanes < 32 && plan.groups * plan.sample_lanes * 2 <= threads) plan.sample_lanes *= 2;
+    while (plan.sample_lanes < 32 && plan.groups * plan.sample_lanes * 2 <= threads)
+      plan.sample_lanes *= 2;
     plan.maxima = threads / plan.sample_lanes;
-    // Room for what a block keeps; and in the merging block for all of the row's, so that none is cut early.
+    // Room for what a block keeps; and in the merging block for all of the row's, so that none is
+    // cut early.
     const double share = static_cast<double>(plan.rank) / plan.groups;
-    const double expected = -std::log(1 - share) * plan.groups * static_cast<double>(p.n) / static_cast<double>(sample);
-    plan.capacity = static_cast<int>(std::max<int64_t>(plan.capacity, std::min<int64_t>(
-                                         static_cast<int64_t>(expected * 1.3) + 3072, plan.wide ? 4096 : 8192)));
+    const double expected =
+        -std::log(1 - share) * plan.groups * static_cast<double>(p.n) / static_cast<double>(sample);
+    plan.capacity = static_cast<int>(std::max<int64_t>(
+        plan.capacity,
+        std::min<int64_t>(static_cast<int64_t>(expected * 1.3) + 3072, plan.wide ? 4096 : 8192)));
     plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
     plan.retry = plan.rank < p.k || p.masked;
   } else {
     plan.sampled = plan.chunk > tile;
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
-    // Where the sample stands for more, groups of several winners cost candidates: take more groups.
-    const int few = plan.sampled && t::groups_for(rank * 2) ? t::groups_for(rank * 2) : t::groups_for(rank);
-    plan.groups = few ? few : rank * 2 <= plan.threads ? plan.threads : static_cast<int>(tile / vector);
+    // Where the sample stands for more, groups of several winners cost candidates: take more
+    // groups.
+    const int few =
+        plan.sampled && t::groups_for(rank * 2) ? t::groups_for(rank * 2) : t::groups_for(rank);
+    plan.groups = few                        ? few
+                  : rank * 2 <= plan.threads ? plan.threads
+                                             : static_cast<int>(tile / vector);
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
   plan.capacity = std::max(plan.capacity, plan.groups);

@@ -33,6 +33,17 @@ __device__ __forceinline__ uint64_t pair_index(Pair pair) {
     return ~static_cast<uint64_t>(pair);
 }
 
+template <class Pair>
+__device__ __forceinline__ Pair shuffle_xor(Pair pair, int step) {
+  if constexpr (sizeof(Pair) == 8) {
+    return __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
+  } else {
+    const auto low = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
+    const auto high = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair >> 64), step);
+    return (static_cast<Pair>(high) << 64) | low;
+  }
+}
+
 template <class Key>
 union alignas(16) Vector {
   static constexpr int kSize = 16 / sizeof(Key);

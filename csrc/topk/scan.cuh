@@ -1,7 +1,7 @@
-// How a 16-byte vector is looked at: the best key in it, whether it may hold an element that reaches a bound, and
-// which elements do. One class for any dtype of a width; float32, float16 and bfloat16 have their own, since the
-// card takes their maximum, NaN included, in one instruction an element or two: 1-2 instructions an element
-// instead of 5.
+// How a 16-byte vector is looked at: the best key in it, whether it may hold an element that
+// reaches a bound, and which elements do. One class for any dtype of a width; float32, float16 and
+// bfloat16 have their own, since the card takes their maximum, NaN included, in one instruction an
+// element or two: 1-2 instructions an element instead of 5.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,8 +12,8 @@
 
 namespace gpuprims {
 
-// KeyFilter on a vector's words. Keys of less than a word are compared where they are, shifted to the top: what
-// lies below cannot borrow, and the span's low bits are ones.
+// KeyFilter on a vector's words. Keys of less than a word are compared where they are, shifted to
+// the top: what lies below cannot borrow, and the span's low bits are ones.
 template <class Key>
 struct WordFilter {
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
@@ -48,13 +48,20 @@ struct WordFilter {
   }
 };
 
-// A Scan has Key; best(raw, codec): the key of the vector's best element, or less; and, once set for a bound,
-// reaches(raw): true at least where an element's key is the bound or more. A bound of 0 lets all through.
+// A Scan has:
+// Key, and Order, an integer that orders vectors by their best element (or by a worse one, where NaNs hide it);
+// order<kFlip>(raw, codec), and key(order, codec), the key of that element;
+// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or more, and
+// hits(raw), a bit for each such element. A bound of 0 lets all through.
+// kFlip says that the smallest elements are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
+  using Order = K;
+  static constexpr bool kFlips = false;
 
-  static __device__ __forceinline__ Key best(const uint4& raw, const KeyCodec<Key>& codec) {
+  template <bool kFlip>
+  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
     Vector<Key> vector;
     vector.raw = raw;
     Key top = 0;
@@ -65,25 +72,33 @@ struct ScanAny {
     }
     return top;
   }
+  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return order; }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) { filter_ = {codec, bound}; }
-  __device__ __forceinline__ bool reaches(const uint4& raw) const { return filter_.hits(raw) != 0; }
+  template <bool kFlip>
+  __device__ __forceinline__ bool reaches(const uint4& raw) const {
+    return filter_.hits(raw) != 0;
+  }
+  __device__ __forceinline__ uint32_t hits(const uint4& raw) const { return filter_.hits(raw); }
 
  private:
   WordFilter<Key> filter_;
 };
 
-// The bits of a float such that elements reach the bound exactly where !(element <= float), NaNs included; where
-// the smallest elements are wanted, of the negated float for negated elements (there NaNs, which are the worst,
-// are let through too).
+// The bits of a float such that elements reach the bound exactly where !(element <= float), NaNs
+// included; where the smallest elements are wanted, of the negated float for negated elements
+// (there NaNs, which are the worst, are let through too).
 template <class Key>
 __device__ __forceinline__ Key float_below(const KeyCodec<Key>& codec, Key bound) {
   const Key nan = static_cast<Key>(codec.infinity | (codec.infinity >> 1));
   if (bound == 0) return nan;
   Key plain = static_cast<Key>((bound - 1) ^ codec.invert);
   const Key infinity = static_cast<Key>(codec.sign | codec.infinity);  // as a key
-  if (codec.invert) return plain > infinity ? nan : static_cast<Key>(codec.decode(static_cast<Key>(~plain)) ^ codec.sign);
-  if (plain > infinity) plain = infinity;                           // only NaNs are above
-  if (plain == static_cast<Key>(codec.sign - 1)) plain = static_cast<Key>(plain - 1);  // -0.0 is no key
+  if (codec.invert)
+    return plain > infinity ? nan
+                            : static_cast<Key>(codec.decode(static_cast<Key>(~plain)) ^ codec.sign);
+  if (plain > infinity) plain = infinity;  // only NaNs are above
+  if (plain == static_cast<Key>(codec.sign - 1))
+    plain = static_cast<Key>(plain - 1);  // -0.0 is no key
   return codec.decode(plain);
 }
 
@@ -95,21 +110,34 @@ __device__ __forceinline__ float max_nan(float a, float b) {
 
 struct ScanFloat32 {
   using Key = uint32_t;
+  using Order = int32_t;
+  static constexpr bool kFlips = true;
 
-  static __device__ __forceinline__ float top(const uint4& raw, uint32_t flip) {
-    const float a = max_nan(__uint_as_float(raw.x ^ flip), __uint_as_float(raw.y ^ flip));
-    const float b = max_nan(__uint_as_float(raw.z ^ flip), __uint_as_float(raw.w ^ flip));
-    return max_nan(a, b);
+  template <bool kFlip>
+  static __device__ __forceinline__ float top(const uint4& raw) {
+    const auto value = [](uint32_t bits) { return kFlip ? -__uint_as_float(bits) : __uint_as_float(bits); };
+    return max_nan(max_nan(value(raw.x), value(raw.y)), max_nan(value(raw.z), value(raw.w)));
   }
-  static __device__ __forceinline__ Key best(const uint4& raw, const KeyCodec<Key>& codec) {
-    const uint32_t flip = codec.invert & codec.sign;
-    return codec.encode(__float_as_uint(top(raw, flip)) ^ flip);
+  template <bool kFlip>
+  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>&) {
+    const int32_t bits = __float_as_int(top<kFlip>(raw));
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+  }
+  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>& codec) {
+    return codec.encode(static_cast<uint32_t>(order ^ ((order >> 31) & 0x7fffffff)) ^ (codec.invert & codec.sign));
   }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     flip_ = codec.invert & codec.sign;
     below_ = __uint_as_float(float_below(codec, bound));
   }
-  __device__ __forceinline__ bool reaches(const uint4& raw) const { return !(top(raw, flip_) <= below_); }
+  template <bool kFlip>
+  __device__ __forceinline__ bool reaches(const uint4& raw) const {
+    return !(top<kFlip>(raw) <= below_);
+  }
+  __device__ __forceinline__ uint32_t hits(const uint4& raw) const {
+    const auto hit = [&](uint32_t bits) { return static_cast<uint32_t>(!(__uint_as_float(bits ^ flip_) <= below_)); };
+    return hit(raw.x) | hit(raw.y) << 1 | hit(raw.z) << 2 | hit(raw.w) << 3;
+  }
 
  private:
   uint32_t flip_;
@@ -119,25 +147,39 @@ struct ScanFloat32 {
 template <class Pair>  // __half2 or __nv_bfloat162
 struct ScanFloat16 {
   using Key = uint16_t;
-  static constexpr uint32_t kSigns = 0x80008000u;
+  using Order = uint32_t;
+  static constexpr bool kFlips = true;
 
   // The larger of both halves is the vector's best element.
-  static __device__ __forceinline__ Pair top(const uint4& raw, uint32_t flip) {
+  template <bool kFlip>
+  static __device__ __forceinline__ Pair top(const uint4& raw) {
+    constexpr uint32_t flip = kFlip ? 0x80008000u : 0;
     return __hmax2_nan(__hmax2_nan(pair(raw.x ^ flip), pair(raw.y ^ flip)),
                        __hmax2_nan(pair(raw.z ^ flip), pair(raw.w ^ flip)));
   }
-  static __device__ __forceinline__ Key best(const uint4& raw, const KeyCodec<Key>& codec) {
-    const uint32_t flip = codec.invert ? kSigns : 0;
-    const uint32_t both = word(top(raw, flip)) ^ flip;
+  template <bool kFlip>
+  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
+    const uint32_t both = word(top<kFlip>(raw)) ^ (kFlip ? 0x80008000u : 0);
     const Key low = codec.encode(static_cast<Key>(both)), high = codec.encode(static_cast<Key>(both >> 16));
     return low > high ? low : high;
   }
+  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return static_cast<Key>(order); }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
-    flip_ = codec.invert ? kSigns : 0;
+    flip_ = codec.invert ? 0x80008000u : 0;
     const uint32_t below = float_below(codec, bound);
     below_ = pair(below | below << 16);
   }
-  __device__ __forceinline__ bool reaches(const uint4& raw) const { return !__hble2(top(raw, flip_), below_); }
+  template <bool kFlip>
+  __device__ __forceinline__ bool reaches(const uint4& raw) const {
+    return !__hble2(top<kFlip>(raw), below_);
+  }
+  __device__ __forceinline__ uint32_t hits(const uint4& raw) const {
+    const auto hit = [&](uint32_t bits) {  // both elements of a word: all ones where not greater
+      const uint32_t not_greater = __hle2_mask(pair(bits ^ flip_), below_);
+      return (~not_greater & 1u) | (~not_greater >> 16 & 1u) << 1;
+    };
+    return hit(raw.x) | hit(raw.y) << 2 | hit(raw.z) << 4 | hit(raw.w) << 6;
+  }
 
  private:
   static __device__ __forceinline__ Pair pair(uint32_t bits) {
@@ -154,26 +196,33 @@ struct ScanFloat16 {
   Pair below_;
 };
 
-// Calls take(j, pair) for each element j of the vector, which starts at `index`, whose key reaches the bound's;
-// stops where take returns false, and then returns false.
+// Calls visit(std::bool_constant<kFlip>) for the scan's direction: one branch for many vectors.
+template <class Scan, class Key, class Visit>
+__device__ __forceinline__ auto with_flip(const KeyCodec<Key>& codec, const Visit& visit) {
+  if constexpr (Scan::kFlips)
+    if (codec.invert) return visit(std::true_type{});
+  return visit(std::false_type{});
+}
+
+// Calls take(j, pair) for the elements j of `hits` of a vector that starts at `index`; stops where take returns
+// false, and then returns false.
 template <class Pair, class Key, class Take>
-__device__ __forceinline__ bool for_reaching(const uint4& raw, uint64_t index, Pair bound, const KeyCodec<Key>& codec,
-                                             const Take& take) {
-  Vector<Key> vector;
-  vector.raw = raw;
-  const Key least = static_cast<Key>(pair_key(bound));
-  uint32_t hits = 0;
-#pragma unroll
-  for (int j = 0; j < Vector<Key>::kSize; ++j)
-    hits |= static_cast<uint32_t>(codec.encode(vector.element[j]) >= least) << j;
+__device__ __forceinline__ bool for_hits(const uint4& raw, uint32_t hits, uint64_t index, const KeyCodec<Key>& codec,
+                                         const Take& take) {
 #pragma unroll 1
   while (hits) {
     const int j = __ffs(static_cast<int>(hits)) - 1;
     hits &= hits - 1;
-    const int byte = j * static_cast<int>(sizeof(Key));  // selects: a run-time index would send the vector to memory
-    const uint64_t half = byte < 8 ? static_cast<uint64_t>(raw.y) << 32 | raw.x : static_cast<uint64_t>(raw.w) << 32 | raw.z;
-    const Pair pair = make_pair<Pair>(codec.encode(static_cast<Key>(half >> (byte % 8 * 8))), index + j);
-    if (!take(j, pair)) return false;
+    Key bits;  // by selects: a run-time index would send the vector to memory
+    if constexpr (sizeof(Key) == 4) {
+      bits = j < 2 ? (j == 0 ? raw.x : raw.y) : (j == 2 ? raw.z : raw.w);
+    } else {
+      const int byte = j * static_cast<int>(sizeof(Key));
+      const uint64_t half =
+          byte < 8 ? static_cast<uint64_t>(raw.y) << 32 | raw.x : static_cast<uint64_t>(raw.w) << 32 | raw.z;
+      bits = static_cast<Key>(half >> (byte % 8 * 8));
+    }
+    if (!take(j, make_pair<Pair>(codec.encode(bits), index + j))) return false;
   }
   return true;
 }

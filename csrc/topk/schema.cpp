@@ -3,6 +3,7 @@
 // index_bits is 64 or 32; a mask of false drops an element. Slots without an element hold index -1.
 STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
   m.def(
-      "topk(Tensor input, SymInt k, int dim=-1, bool largest=True, bool sorted=True, Tensor? mask=None, "
+      "topk(Tensor input, SymInt k, int dim=-1, bool largest=True, bool sorted=True, Tensor? "
+      "mask=None, "
       "int index_bits=64) -> (Tensor values, Tensor indices)");
 }

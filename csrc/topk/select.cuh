@@ -146,18 +146,8 @@ __device__ __noinline__ Pair keep_best(int count, int want, int capacity) {
   return bound;
 }
 
-template <class Pair>
-__device__ __forceinline__ Pair shuffle_xor(Pair pair, int step) {
-  if constexpr (sizeof(Pair) == 8) {
-    return __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
-  } else {
-    const auto low = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair), step);
-    const auto high = __shfl_xor_sync(~0u, static_cast<unsigned long long>(pair >> 64), step);
-    return (static_cast<Pair>(high) << 64) | low;
-  }
-}
-
-// How many of the first `count` pairs, an even number or one with a 0 behind it, are better than `mine`.
+// How many of the first `count` pairs, an even number or one with a 0 behind it, are better than
+// `mine`.
 template <class Pair>
 __device__ __forceinline__ int count_better(const Pair* pairs, int count, Pair mine) {
   int better = 0;
@@ -169,8 +159,8 @@ __device__ __forceinline__ int count_better(const Pair* pairs, int count, Pair m
   return better;
 }
 
-// The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of kThreads / groups threads; 0
-// where fewer are not 0. groups: 32, 64 or 128, and at most kThreads.
+// The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of kThreads / groups
+// threads; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads.
 template <class Pair, int kThreads>
 __device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   auto& s = block<Pair>();
@@ -195,8 +185,9 @@ __device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   return s.bound;
 }
 
-// Leaves the best `want` of the first `count` pairs, and few others, at the front; returns how many. For small
-// `want`: each thread's pairs make a group, and those below the want-th best group are dropped.
+// Leaves the best `want` of the first `count` pairs, and few others, at the front; returns how
+// many. For small `want`: each thread's pairs make a group, and those below the want-th best group
+// are dropped.
 template <class Pair, int kThreads>
 __device__ __noinline__ int drop_most(int count, int want) {
   constexpr int kItems = 8;
@@ -217,29 +208,67 @@ __device__ __noinline__ int drop_most(int count, int want) {
   return s.count;
 }
 
-// Sorts the first `count` pairs, descending; the buffer must have room for the next power of two.
-template <class Pair, int kThreads>
-__device__ __noinline__ void bitonic_sort(int count) {
+// Bitonic sort, descending, of kThreads * kItems pairs, of which `count` are there and the others 0. A thread holds
+// neighbours; exchanges go through registers, then shuffles, then, between warps, shared memory.
+template <class Pair, int kThreads, int kItems>
+__device__ __noinline__ void sort_items(int count) {
   Pair* const pairs = buffer<Pair>();
-  int size = 2;
-  while (size < count) size *= 2;
-  for (int i = count + threadIdx.x; i < size; i += kThreads) pairs[i] = 0;
-  __syncthreads();
-  for (int run = 2; run <= size; run *= 2) {
-    for (int step = run / 2; step > 0; step /= 2) {
-      for (int t = threadIdx.x; t < size / 2; t += kThreads) {
-        const int low = 2 * t - (t & (step - 1)), high = low + step;
-        const Pair a = pairs[low], b = pairs[high];
-        if ((a < b) == ((low & run) == 0)) pairs[low] = b, pairs[high] = a;
-      }
-      // A warp's 32 exchanges stay inside 64 pairs for steps up to 32.
-      if (step > 32 || (step == 1 && run >= 64))
+  const int thread = threadIdx.x, first = thread * kItems;
+  Pair item[kItems];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) item[i] = first + i < count ? pairs[first + i] : Pair(0);
+#pragma unroll 1
+  for (int run = 2; run <= kThreads * kItems; run *= 2) {
+#pragma unroll 1
+    for (int step = run / 2; step >= kItems; step /= 2) {
+      const bool best = ((first & step) == 0) == ((first & run) == 0);  // which of two this thread keeps
+      if (step >= 32 * kItems) {
         __syncthreads();
-      else
-        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) pairs[i * kThreads + thread] = item[i];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          const Pair other = pairs[i * kThreads + (thread ^ (step / kItems))];
+          if ((other > item[i]) == best) item[i] = other;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          const Pair other = shuffle_xor(item[i], step / kItems);
+          if ((other > item[i]) == best) item[i] = other;
+        }
+      }
+    }
+#pragma unroll
+    for (int step = kItems / 2; step > 0; step /= 2) {
+      if (step >= run) continue;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        if (i & step) continue;
+        const Pair a = item[i], b = item[i + step];
+        if ((a < b) == (((first + i) & run) == 0)) item[i] = b, item[i + step] = a;
+      }
     }
   }
   __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) pairs[first + i] = item[i];
+  __syncthreads();
+}
+
+// Sorts the first `count` pairs, descending. The buffer must have room for the next power of two, and for a
+// pair a thread; at most 8 pairs a thread.
+template <class Pair, int kThreads>
+__device__ __forceinline__ void block_sort(int count) {
+  if (count <= kThreads)
+    sort_items<Pair, kThreads, 1>(count);
+  else if (count <= 2 * kThreads)
+    sort_items<Pair, kThreads, 2>(count);
+  else if (count <= 4 * kThreads)
+    sort_items<Pair, kThreads, 4>(count);
+  else
+    sort_items<Pair, kThreads, 8>(count);
 }
 
 // Calls emit(rank, pair) for the best min(k, count) pairs. The buffer has room for a power of two
@@ -259,7 +288,7 @@ __device__ __forceinline__ void emit_sorted(int count, int k, int capacity, cons
     if (threadIdx.x == 0) buffer<Pair>()[count] = 0;
     __syncthreads();
   }
-  if (!by_counting) bitonic_sort<Pair, kThreads>(count);
+  if (!by_counting) block_sort<Pair, kThreads>(count);
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const Pair mine = pairs[i];
     int rank = i;

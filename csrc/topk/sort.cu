@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
     buffer<Pair>()[i] = keep ? make_pair<Pair>(codec.encode(source[at]), at) : Pair(0);
   }
   __syncthreads();
-  bitonic_sort<Pair, kThreads>(count);
+  block_sort<Pair, kThreads>(count);
   for (int i = threadIdx.x; i < count; i += kThreads)
     out[row * args.n + begin + i] = buffer<Pair>()[i];
 }

@@ -13,7 +13,8 @@ namespace tuning = topk_tuning;
 // runs beside the start of that kernel, which waits for it only where it needs the result.
 template <class S, class Pair>
 __global__ void __launch_bounds__(tuning::kSampleThreads)
-    topk_prepare(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec,
+    topk_prepare(const __grid_constant__ TopkArgs args,
+                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                  const __grid_constant__ StreamWorkspace ws, int lanes) {
   cudaTriggerProgrammaticLaunchCompletion();
   const int64_t row = blockIdx.y;
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
 
 // The bound that the row's sample gives. Maximum i belongs to group i % groups.
 template <class Pair, int kThreads>
-__device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape, int64_t row) {
+__device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape,
+                                             int64_t row) {
   const Pair* const maxima = static_cast<const Pair*>(ws.maxima) + row * shape.maxima;
   const auto best_of = [&](int first, int step) {
     Pair top = 0;
@@ -52,18 +54,21 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     return top;
   };
   if (shape.groups > tuning::kMaxGroups) {
-    for (int g = threadIdx.x; g < shape.groups; g += kThreads) buffer<Pair>()[g] = best_of(g, shape.groups);
+    for (int g = threadIdx.x; g < shape.groups; g += kThreads)
+      buffer<Pair>()[g] = best_of(g, shape.groups);
     __syncthreads();
     return select_bound<Pair, kThreads>(shape.groups, shape.rank);
   }
   const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
-  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads), shape.groups,
-                                     shape.rank);
+  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads),
+                                     shape.groups, shape.rank);
 }
 
-// The block's candidates join the row's. Returns how many there are in all, in the row's last block; -1 elsewhere.
+// The block's candidates join the row's. Returns how many there are in all, in the row's last
+// block; -1 elsewhere.
 template <class Pair, int kThreads>
-__device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const StreamShape& shape, int64_t row, int count) {
+__device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const StreamShape& shape,
+                                         int64_t row, int count) {
   auto& s = block<Pair>();
   __shared__ int at;
   if (threadIdx.x == 0) at = atomicAdd(ws.counts + row, count);
@@ -86,8 +91,10 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
 
 template <class S, class Pair, int kThreads, int kUnroll>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
-    topk_stream(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec,
-                const __grid_constant__ StreamShape shape, const __grid_constant__ StreamWorkspace ws, bool retry) {
+    topk_stream(const __grid_constant__ TopkArgs args,
+                const __grid_constant__ KeyCodec<typename S::Key> codec,
+                const __grid_constant__ StreamShape shape,
+                const __grid_constant__ StreamWorkspace ws, bool retry) {
   if (retry) cudaGridDependencySynchronize();
   if (threadIdx.x == 0) block<Pair>().full = 0;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
@@ -111,11 +118,13 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
       }
       const int total = hand_over<Pair, kThreads>(ws, shape, row, count);
       if (total < 0) continue;
-      if (shape.retry && !retry && total < wanted) {  // the sample misled, or the mask left fewer than k
+      if (shape.retry && !retry &&
+          total < wanted) {  // the sample misled, or the mask left fewer than k
         if (threadIdx.x == 0) ws.again[row] = 1;
         continue;
       }
-      const Pair* const written = static_cast<const Pair*>(ws.pairs) + row * shape.splits * shape.flush;
+      const Pair* const written =
+          static_cast<const Pair*>(ws.pairs) + row * shape.splits * shape.flush;
       count = merge_parts<Pair, kThreads>(written, total, wanted, shape.capacity);
     }
     __syncthreads();
@@ -128,7 +137,8 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
 }
 
 template <class S, class Pair, int kThreads, int kUnroll>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
+                  cudaStream_t stream) {
   const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
   const bool taken = plan.splits > 1 && plan.rank > 0;  // a sample of the row
   StreamShape shape;
@@ -143,8 +153,9 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, c
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
   const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
-  LaunchShape main{dim3(static_cast<unsigned>(std::min<int64_t>(args.rows, INT32_MAX)), plan.splits), dim3(kThreads),
-                   kBufferAt<Pair> + plan.smem};
+  LaunchShape main{
+      dim3(static_cast<unsigned>(std::min<int64_t>(args.rows, INT32_MAX)), plan.splits),
+      dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
     auto* at = static_cast<unsigned char*>(workspace);
     ws.counts = reinterpret_cast<int*>(at);
@@ -153,8 +164,9 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, c
     at += round_up(args.rows * 12, 256);
     ws.pairs = at;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
-    const LaunchShape prepare{dim3(taken ? plan.sample_blocks : 1, static_cast<unsigned>(args.rows)),
-                              dim3(taken ? tuning::kSampleThreads : 32)};
+    const LaunchShape prepare{
+        dim3(taken ? plan.sample_blocks : 1, static_cast<unsigned>(args.rows)),
+        dim3(taken ? tuning::kSampleThreads : 32)};
     const int lanes = taken ? plan.sample_lanes : 0;
     const auto code = launch(topk_prepare<S, Pair>, prepare, stream, args, codec, ws, lanes);
     if (code != cudaSuccess) return code;
@@ -166,8 +178,10 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, c
 }
 
 template <class S, class Pair>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
-  if constexpr (sizeof(typename S::Key) < 8 && sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
+                  cudaStream_t stream) {
+  if constexpr (sizeof(typename S::Key) < 8 &&
+                sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
     return start<S, Pair, 512, tuning::kUnroll>(args, plan, workspace, stream);
   else if (plan.threads == 128)
     return start<S, Pair, 128, 2 * tuning::kUnroll>(args, plan, workspace, stream);
@@ -179,11 +193,14 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, c
 
 }  // namespace
 
-cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace, cudaStream_t stream) {
+cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,
+                               cudaStream_t stream) {
   if (!plan.wide) {
     if (args.dtype == Dtype::f32) return start<ScanFloat32, Narrow>(args, plan, workspace, stream);
-    if (args.dtype == Dtype::f16) return start<ScanFloat16<__half2>, Narrow>(args, plan, workspace, stream);
-    if (args.dtype == Dtype::bf16) return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, workspace, stream);
+    if (args.dtype == Dtype::f16)
+      return start<ScanFloat16<__half2>, Narrow>(args, plan, workspace, stream);
+    if (args.dtype == Dtype::bf16)
+      return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, workspace, stream);
   }
   switch (dtype_bytes(args.dtype)) {
     case 1:

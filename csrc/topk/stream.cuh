@@ -1,9 +1,10 @@
 // A block reads its part of a row once and keeps, in shared memory, the pairs that can still win.
 //
-// Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says they reach
-// (then the count is checked at the end, and the part read again without a bound if luck failed). When the
-// buffer overflows, a radix select keeps the best k and raises the bound; what did not fit is offered again.
-// So the result never depends on the bound's quality, only the time does. Warps run free between overflows.
+// Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says
+// they reach (then the count is checked at the end, and the part read again without a bound if luck
+// failed). When the buffer overflows, a radix select keeps the best k and raises the bound; what
+// did not fit is offered again. So the result never depends on the bound's quality, only the time
+// does. Warps run free between overflows.
 #pragma once
 #include "topk/scan.cuh"
 #include "topk/select.cuh"
@@ -22,8 +23,9 @@ struct StreamShape {
   bool retry;     // split rows: the bound may be too high
 };
 
-// A part of a row: 16-byte vectors, and before and behind them the elements that fill none. Positions are 32-bit
-// and count from the part's first element; the plan keeps parts below 2^31 elements.
+// A part of a row: 16-byte vectors, and before and behind them the elements that fill none.
+// Positions are 32-bit and count from the part's first element; the plan keeps parts below 2^31
+// elements.
 template <class Key>
 struct Part {
   static constexpr uint32_t kVector = Vector<Key>::kSize;
@@ -34,12 +36,14 @@ struct Part {
   uint32_t head;  // elements before the first vector
   uint32_t vectors;
 
-  __device__ __forceinline__ Part(const TopkArgs& args, const RowPlace& place, int64_t begin, int64_t end)
+  __device__ __forceinline__ Part(const TopkArgs& args, const RowPlace& place, int64_t begin,
+                                  int64_t end)
       : data(static_cast<const Key*>(args.input) + place.start(args.in) + begin),
         mask(args.mask ? args.mask + place.start(args.drop) + begin * args.drop.step : nullptr),
         mask_step(args.drop.step),
         length(static_cast<uint32_t>(end - begin)) {
-    const uint32_t past = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) & 15) / sizeof(Key);
+    const uint32_t past =
+        static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) & 15) / sizeof(Key);
     head = past ? kVector - past : 0;
     if (head > length) head = length;
     vectors = (length - head) / kVector;
@@ -53,7 +57,9 @@ struct Part {
 
   // At most 2 * kVector - 2 elements are in no vector.
   __device__ __forceinline__ uint32_t edges() const { return length - vectors * kVector; }
-  __device__ __forceinline__ uint32_t edge(uint32_t i) const { return i < head ? i : i + vectors * kVector; }
+  __device__ __forceinline__ uint32_t edge(uint32_t i) const {
+    return i < head ? i : i + vectors * kVector;
+  }
 };
 
 // A pair that some element of vector v equals or beats, or 0.
@@ -62,16 +68,19 @@ __device__ __forceinline__ Pair vector_pair(const Part<Key>& part, const uint4& 
                                             const KeyCodec<Key>& codec) {
   if (v >= part.vectors) return 0;
   const uint32_t at = part.position(v);
-  if (!part.mask) return make_pair<Pair>(Scan::best(raw, codec), origin + at + Vector<Key>::kSize - 1);
+  if (!part.mask) {
+    const auto order = with_flip<Scan>(codec, [&](auto flip) { return Scan::template order<flip>(raw, codec); });
+    return make_pair<Pair>(Scan::key(order, codec), origin + at + Vector<Key>::kSize - 1);
+  }
   Pair best = 0;
-  for_reaching(raw, origin + at, Pair(0), codec, [&](int j, Pair pair) {
+  for_hits<Pair>(raw, (1u << Vector<Key>::kSize) - 1, origin + at, codec, [&](int j, Pair pair) {
     if (pair > best && part.keeps(at + j)) best = pair;
     return true;
   });
   return best;
 }
 
-// The best of a thread's vectors of a tile. Later vectors have higher indices, so a key must be better to win.
+// The best of a thread's vectors of a tile. Later vectors have higher indices, so they must be better to win.
 template <class Scan, class Pair, int kCount, class Key, class Number>
 __device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&tile)[kCount], const Number& number,
                                           uint64_t origin, const KeyCodec<Key>& codec) {
@@ -84,15 +93,19 @@ __device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&t
     }
     return best;
   }
-  Key best = 0;
-  int from = -1;
+  if (number(0) >= part.vectors) return 0;  // numbers rise
+  uint32_t from = number(0);
+  const auto best = with_flip<Scan>(codec, [&](auto flip) {
+    auto top = Scan::template order<flip>(tile[0], codec);
 #pragma unroll
-  for (int u = 0; u < kCount; ++u) {
-    const Key key = Scan::best(tile[u], codec);
-    if (number(u) < part.vectors && (from < 0 || key > best)) best = key, from = u;
-  }
-  return from < 0 ? Pair(0)
-                  : make_pair<Pair>(best, origin + part.position(number(from)) + Vector<Key>::kSize - 1);
+    for (int u = 1; u < kCount; ++u) {
+      const auto order = Scan::template order<flip>(tile[u], codec);
+      const uint32_t v = number(u);
+      if (v < part.vectors && order > top) top = order, from = v;
+    }
+    return top;
+  });
+  return make_pair<Pair>(Scan::key(best, codec), origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
 template <class S, class Pair, int kThreads, int kUnroll>
@@ -103,15 +116,17 @@ class Stream {
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kSlots = kUnroll * kVector;       // elements a thread takes of a tile
 
-  __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec, const StreamShape& shape,
-                                    const RowPlace& place, int64_t begin, int64_t end)
+  __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec,
+                                    const StreamShape& shape, const RowPlace& place, int64_t begin,
+                                    int64_t end)
       : part_(args, place, begin, end),
         codec_(codec),
         shape_(shape),
         origin_(static_cast<Index>(begin)),
         k_(static_cast<int>(args.k < end - begin ? args.k : end - begin)) {}
 
-  // Fills the buffer with at least min(k, what the mask leaves) pairs, the best among them; returns how many.
+  // Fills the buffer with at least min(k, what the mask leaves) pairs, the best among them; returns
+  // how many.
   __device__ __forceinline__ int run(Pair bound) {
     auto& s = block<Pair>();
     uint4 tile[kUnroll];
@@ -119,7 +134,8 @@ class Stream {
     if (shape_.splits == 1 && shape_.rank > 0) {
       loaded = !shape_.sampled;
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) tile[u] = part_.load(shape_.sampled ? sample_vector(u) : tile_vector(0, u));
+      for (int u = 0; u < kUnroll; ++u)
+        tile[u] = part_.load(shape_.sampled ? sample_vector(u) : tile_vector(0, u));
       bound = sample_bound(tile);
     }
     while (true) {
@@ -139,17 +155,22 @@ class Stream {
  private:
   using Index = std::conditional_t<sizeof(Pair) == 8, uint32_t, uint64_t>;
 
-  static __device__ __forceinline__ uint32_t tile_vector(uint32_t v, int u) { return v + u * kThreads + threadIdx.x; }
+  static __device__ __forceinline__ uint32_t tile_vector(uint32_t v, int u) {
+    return v + u * kThreads + threadIdx.x;
+  }
 
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
   __device__ __forceinline__ uint32_t sample_vector(int u) const {
     constexpr uint32_t kRuns = kUnroll * kThreads / 32;
-    const uint64_t run = static_cast<uint64_t>(u * (kThreads / 32) + threadIdx.x / 32) * (part_.vectors / 32) / kRuns;
+    const uint64_t run = static_cast<uint64_t>(u * (kThreads / 32) + threadIdx.x / 32) *
+                         (part_.vectors / 32) / kRuns;
     return static_cast<uint32_t>(run) * 32 + threadIdx.x % 32;
   }
 
   __device__ __forceinline__ Pair sample_bound(const uint4 (&seen)[kUnroll]) const {
-    const auto number = [&](int u) { return shape_.sampled ? sample_vector(u) : tile_vector(0, u); };
+    const auto number = [&](int u) {
+      return shape_.sampled ? sample_vector(u) : tile_vector(0, u);
+    };
     if (shape_.groups > kThreads) {
 #pragma unroll 1
       for (int u = 0; u < kUnroll; ++u)
@@ -159,7 +180,8 @@ class Stream {
       return select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
     }
     const Pair top = tile_pair<S, Pair>(part_, seen, number, origin_, codec_);
-    if (shape_.groups <= topk_tuning::kMaxGroups) return group_bound<Pair, kThreads>(top, shape_.groups, shape_.rank);
+    if (shape_.groups <= topk_tuning::kMaxGroups)
+      return group_bound<Pair, kThreads>(top, shape_.groups, shape_.rank);
     buffer<Pair>()[threadIdx.x] = top;
     __syncthreads();
     return select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
@@ -170,13 +192,16 @@ class Stream {
     const Key key = static_cast<Key>(pair_key(bound));
     const uint64_t index = pair_index(bound);
     bound_ = bound;
-    bound_at_ = index < origin_ ? 0 : index - origin_ < UINT32_MAX ? static_cast<uint32_t>(index - origin_) : UINT32_MAX;
+    bound_at_ = index < origin_                ? 0
+                : index - origin_ < UINT32_MAX ? static_cast<uint32_t>(index - origin_)
+                                               : UINT32_MAX;
     last_at_ = key == static_cast<Key>(~Key(0)) ? bound_at_ : UINT32_MAX;
     loose_.set(codec_, key);
     strict_.set(codec_, static_cast<Key>(key == static_cast<Key>(~Key(0)) ? key : key + 1));
   }
 
-  // A warp moves as one, so that its loads stay whole; warps wait for each other only where the buffer is full.
+  // A warp moves as one, so that its loads stay whole; warps wait for each other only where the
+  // buffer is full.
   __device__ __forceinline__ void read(uint4 (&tile)[kUnroll], bool loaded) {
     auto& s = block<Pair>();
     const volatile int& full = s.full;
@@ -190,11 +215,13 @@ class Stream {
         }
         loaded = false;
         uint32_t vectors = 0;
+        with_flip<S>(codec_, [&](auto flip) {
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-          const S& scan = part_.position(tile_vector(v, u)) > bound_at_ ? strict_ : loose_;
-          vectors |= static_cast<uint32_t>(scan.reaches(tile[u])) << u;
-        }
+          for (int u = 0; u < kUnroll; ++u) {
+            const S& scan = part_.position(tile_vector(v, u)) > bound_at_ ? strict_ : loose_;
+            vectors |= static_cast<uint32_t>(scan.template reaches<flip>(tile[u])) << u;
+          }
+        });
         vectors &= ~0u << (from / kVector);
         from = vectors ? offer(tile, v, vectors, from) : kSlots;
         if (__any_sync(~0u, from < kSlots)) {
@@ -212,21 +239,25 @@ class Stream {
   // There are few edges, and they come first: there is room.
   __device__ __forceinline__ void offer_edge(uint32_t at) {
     const Pair pair = make_pair<Pair>(codec_.encode(part_.data[at]), origin_ + at);
-    if (part_.keeps(at) && pair >= bound_) buffer<Pair>()[atomicAdd(&block<Pair>().count, 1)] = pair;
+    if (part_.keeps(at) && pair >= bound_)
+      buffer<Pair>()[atomicAdd(&block<Pair>().count, 1)] = pair;
   }
 
-  // Stores the elements of the tile's `vectors`, from slot `from` on, that reach the bound; returns the first
-  // that found no room, or kSlots.
-  __device__ __forceinline__ int offer(const uint4 (&tile)[kUnroll], uint32_t v, uint32_t vectors, int from) {
+  // Stores the elements of the tile's `vectors`, from slot `from` on, that reach the bound; returns
+  // the first that found no room, or kSlots.
+  __device__ __forceinline__ int offer(const uint4 (&tile)[kUnroll], uint32_t v, uint32_t vectors,
+                                       int from) {
 #pragma unroll 1
     while (vectors) {
       const int u = __ffs(static_cast<int>(vectors)) - 1;
       vectors &= vectors - 1;
       const uint32_t number = tile_vector(v, u);
       if (number >= part_.vectors) break;
+      const uint4 raw = pick(tile, u);
+      const uint32_t at = part_.position(number);
       int lost = kSlots;
-      const bool all = for_reaching(pick(tile, u), origin_ + part_.position(number), bound_, codec_, [&](int j, Pair pair) {
-        if (u * kVector + j < from || pair < bound_ || !part_.keeps(part_.position(number) + j)) return true;
+      const bool all = for_hits<Pair>(raw, loose_.hits(raw), origin_ + at, codec_, [&](int j, Pair pair) {
+        if (u * kVector + j < from || pair < bound_ || !part_.keeps(at + j)) return true;
         const int to = atomicAdd(&block<Pair>().count, 1);
         if (to < shape_.capacity)
           buffer<Pair>()[to] = pair;

@@ -25,7 +25,8 @@ __device__ __forceinline__ Pair lanes_bound(const Pair* buffer, Pair mine, int s
 }
 
 template <class Pair, int kLanes, class Key>
-__device__ __forceinline__ void emit(const TopkArgs& args, const RowPlace& place, const Pair* buffer, int count, int lane,
+__device__ __forceinline__ void emit(const TopkArgs& args, const RowPlace& place,
+                                     const Pair* buffer, int count, int lane,
                                      const KeyCodec<Key>& codec) {
   const Output<Key> output(args, place);
   const int k = static_cast<int>(args.k);
@@ -41,7 +42,8 @@ __device__ __forceinline__ void emit(const TopkArgs& args, const RowPlace& place
 // Rows of whole, aligned vectors and no mask.
 template <class S, class Pair, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    topk_warp_vectors(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<typename S::Key> codec) {
+    topk_warp_vectors(const __grid_constant__ TopkArgs args,
+                      const __grid_constant__ KeyCodec<typename S::Key> codec) {
   using Key = typename S::Key;
   constexpr int kGroups = kThreads / kLanes;
   constexpr int kVector = Vector<Key>::kSize, kVectors = kItems / kVector;
@@ -52,7 +54,8 @@ __global__ void __launch_bounds__(kThreads)
   Pair* const buffer = buffers[group];
   const int vectors = static_cast<int>(args.n) / kVector;
 
-  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows; first += gridDim.x * int64_t{kGroups}) {
+  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows;
+       first += gridDim.x * int64_t{kGroups}) {
     const int64_t row = first + group;
     const bool active = row < args.rows;  // idle groups walk along: ballots are a warp's
     const RowPlace place(active ? row : args.rows - 1, args.inner);
@@ -63,13 +66,19 @@ __global__ void __launch_bounds__(kThreads)
       const int v = u * kLanes + lane;
       tile[u] = v < vectors ? load_streaming(source + v * kVector) : make_uint4(0, 0, 0, 0);
     }
-    Pair mine = 0;
+    int from = lane;  // rows are longer than the lanes' first vectors, or this lane has none
+    const auto best = with_flip<S>(codec, [&](auto flip) {
+      auto top = S::template order<flip>(tile[0], codec);
 #pragma unroll
-    for (int u = 0; u < kVectors; ++u) {
-      const int v = u * kLanes + lane;
-      const Pair pair = make_pair<Pair>(S::best(tile[u], codec), v * kVector + kVector - 1);
-      if (v < vectors && pair > mine) mine = pair;
-    }
+      for (int u = 1; u < kVectors; ++u) {
+        const auto order = S::template order<flip>(tile[u], codec);
+        const int v = u * kLanes + lane;
+        if (v < vectors && order > top) top = order, from = v;
+      }
+      return top;
+    });
+    const Pair mine =
+        lane < vectors ? make_pair<Pair>(S::key(best, codec), from * kVector + kVector - 1) : Pair(0);
     buffer[lane] = mine;
     if (lane == 0) counts[group] = 0;
     __syncwarp();
@@ -77,15 +86,19 @@ __global__ void __launch_bounds__(kThreads)
     __syncwarp();
     S scan;
     scan.set(codec, static_cast<Key>(pair_key(bound)));
-    uint32_t hits = 0;
+    uint32_t reaching = 0;
+    with_flip<S>(codec, [&](auto flip) {
 #pragma unroll
-    for (int u = 0; u < kVectors; ++u) hits |= static_cast<uint32_t>(scan.reaches(tile[u])) << u;
+      for (int u = 0; u < kVectors; ++u)
+        reaching |= static_cast<uint32_t>(scan.template reaches<flip>(tile[u])) << u;
+    });
 #pragma unroll 1
-    while (hits) {
-      const int u = __ffs(static_cast<int>(hits)) - 1, v = u * kLanes + lane;
-      hits &= hits - 1;
+    while (reaching) {
+      const int u = __ffs(static_cast<int>(reaching)) - 1, v = u * kLanes + lane;
+      reaching &= reaching - 1;
       if (v >= vectors) break;
-      for_reaching(pick(tile, u), v * kVector, bound, codec, [&](int, Pair pair) {
+      const uint4 raw = pick(tile, u);
+      for_hits<Pair>(raw, scan.hits(raw), v * kVector, codec, [&](int, Pair pair) {
         if (pair >= bound) buffer[atomicAdd(&counts[group], 1)] = pair;
         return true;
       });
@@ -99,16 +112,19 @@ __global__ void __launch_bounds__(kThreads)
 // Any row.
 template <class Key, class Pair, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    topk_warp_elements(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec) {
+    topk_warp_elements(const __grid_constant__ TopkArgs args,
+                       const __grid_constant__ KeyCodec<Key> codec) {
   constexpr int kGroups = kThreads / kLanes;
   __shared__ Pair buffers[kGroups][kLanes * kItems];
   const int group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
-  const int shift = (threadIdx.x % 32) / kLanes * kLanes;  // of this group's lanes in a warp's ballot
+  const int shift =
+      (threadIdx.x % 32) / kLanes * kLanes;  // of this group's lanes in a warp's ballot
   const unsigned below = (1u << lane) - 1;
   Pair* const buffer = buffers[group];
   const int n = static_cast<int>(args.n);
 
-  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows; first += gridDim.x * int64_t{kGroups}) {
+  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < args.rows;
+       first += gridDim.x * int64_t{kGroups}) {
     const int64_t row = first + group;
     const bool active = row < args.rows;
     const RowPlace place(active ? row : args.rows - 1, args.inner);
@@ -154,10 +170,12 @@ template <class S, class Pair, int kLanes>
 cudaError_t start(const TopkArgs& args, cudaStream_t stream) {
   using Key = typename S::Key;
   constexpr int kVector = Vector<Key>::kSize;
-  const bool whole = reinterpret_cast<uintptr_t>(args.input) % 16 == 0 && args.in.outer % kVector == 0 &&
-                     args.in.inner_stride % kVector == 0 && args.n % kVector == 0 && !args.mask;
+  const bool whole = reinterpret_cast<uintptr_t>(args.input) % 16 == 0 &&
+                     args.in.outer % kVector == 0 && args.in.inner_stride % kVector == 0 &&
+                     args.n % kVector == 0 && !args.mask;
   const int64_t blocks = divide_up(args.rows, kThreads / kLanes);
-  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))), dim3(kThreads)};
+  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))),
+                          dim3(kThreads)};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
   return whole ? launch(topk_warp_vectors<S, Pair, kLanes>, shape, stream, args, codec)
                : launch(topk_warp_elements<Key, Pair, kLanes>, shape, stream, args, codec);
@@ -166,9 +184,12 @@ cudaError_t start(const TopkArgs& args, cudaStream_t stream) {
 template <class S, class Pair>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   switch (plan.lanes) {
-    case 8: return start<S, Pair, 8>(args, stream);
-    case 16: return start<S, Pair, 16>(args, stream);
-    default: return start<S, Pair, 32>(args, stream);
+    case 8:
+      return start<S, Pair, 8>(args, stream);
+    case 16:
+      return start<S, Pair, 16>(args, stream);
+    default:
+      return start<S, Pair, 32>(args, stream);
   }
 }
 
@@ -176,16 +197,24 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
 
 cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   switch (args.dtype) {
-    case Dtype::f32: return start<ScanFloat32, Narrow>(args, plan, stream);
-    case Dtype::f16: return start<ScanFloat16<__half2>, Narrow>(args, plan, stream);
-    case Dtype::bf16: return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, stream);
-    default: break;
+    case Dtype::f32:
+      return start<ScanFloat32, Narrow>(args, plan, stream);
+    case Dtype::f16:
+      return start<ScanFloat16<__half2>, Narrow>(args, plan, stream);
+    case Dtype::bf16:
+      return start<ScanFloat16<__nv_bfloat162>, Narrow>(args, plan, stream);
+    default:
+      break;
   }
   switch (dtype_bytes(args.dtype)) {
-    case 1: return start<ScanAny<uint8_t>, Narrow>(args, plan, stream);
-    case 2: return start<ScanAny<uint16_t>, Narrow>(args, plan, stream);
-    case 4: return start<ScanAny<uint32_t>, Narrow>(args, plan, stream);
-    default: return start<ScanAny<uint64_t>, Wide>(args, plan, stream);
+    case 1:
+      return start<ScanAny<uint8_t>, Narrow>(args, plan, stream);
+    case 2:
+      return start<ScanAny<uint16_t>, Narrow>(args, plan, stream);
+    case 4:
+      return start<ScanAny<uint32_t>, Narrow>(args, plan, stream);
+    default:
+      return start<ScanAny<uint64_t>, Wide>(args, plan, stream);
   }
 }
 

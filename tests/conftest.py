@@ -1,0 +1,28 @@
+"""Devices, seeds and Hypothesis profiles shared by all tests."""
+
+import os
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+hypothesis.settings.register_profile("default", deadline=None, max_examples=60)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_cuda])]
+
+
+@pytest.fixture(params=DEVICES, scope="session")
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def seeds() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)

@@ -1,0 +1,7 @@
+"""Modules around the ops, with the names of torch.nn and of PyTorch Geometric."""
+
+from .aggregate import NeighborAggregation
+from .conv import GCNConv
+from .topk import TopK
+
+__all__ = ["GCNConv", "NeighborAggregation", "TopK"]

@@ -1,0 +1,67 @@
+"""Graph convolutions with PyTorch Geometric's arguments, parameter names and initialisation."""
+
+import torch
+
+from ..aggregate import neighbor_aggregate
+from ..graph import Graph
+from ._edges import as_graph
+
+
+class GCNConv(torch.nn.Module):
+    """X' = D^-1/2 (A + I) D^-1/2 X W^T + b (Kipf and Welling, 2017), D the in-degrees of A + I.
+
+    State: lin.weight [out_channels, in_channels] (Glorot uniform) and bias [out_channels] (zeros), as in PyG.
+
+    Args:
+        improved: A + 2I in place of A + I.
+        cached: keep the normalised graph of the first call for all later ones, whatever they are given. It is
+            rarely needed: without edge_weight the normalisation is kept with the Graph anyway.
+        add_self_loops: a loop on every node that has none.
+        normalize: False takes A and edge_weight as they are.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, improved: bool = False, cached: bool = False,
+        add_self_loops: bool = True, normalize: bool = True, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.improved, self.cached = improved, cached
+        self.add_self_loops, self.normalize = add_self_loops, normalize
+        self.lin = torch.nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = torch.nn.Parameter(torch.empty(out_channels)) if bias else None
+        self._cached: tuple[Graph, torch.Tensor] | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.xavier_uniform_(self.lin.weight)
+        if self.bias is not None:
+            torch.nn.init.zeros_(self.bias)
+        self._cached = None
+
+    def forward(
+        self, x: torch.Tensor, graph: Graph | torch.Tensor, edge_weight: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges],
+        whose Graph is kept while the tensor lives unchanged. Returns [num_nodes, out_channels]."""
+        graph, weight = self._normalized(as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype)
+        hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
+        if weight is not None:
+            weight = weight.to(hidden.dtype)  # under autocast hidden is narrower
+        out = neighbor_aggregate(hidden, graph, weight)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _normalized(
+        self, graph: Graph, weight: torch.Tensor | None, dtype: torch.dtype
+    ) -> tuple[Graph, torch.Tensor | None]:
+        if not self.normalize:
+            return graph, weight
+        if self._cached is not None:
+            return self._cached
+        normalized = graph.gcn_norm(weight, self.improved, self.add_self_loops, dtype)
+        if self.cached:
+            self._cached = normalized
+        return normalized
+
+    def __repr__(self) -> str:
+        return f"GCNConv({self.in_channels}, {self.out_channels})"
