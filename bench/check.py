@@ -85,7 +85,7 @@ def read_junit(file: Path) -> dict[str, int]:
 
 
 def tests(op: str, timeout: float) -> dict[str, Any]:
-    own = [f"tests/test_{op}.py", *TESTS.get(op, ()), *EVERY_OP]
+    own = [f"tests/test_{op}*.py", *TESTS.get(op, ()), *EVERY_OP]
     files = [str(path) for pattern in own for path in sorted(ROOT.glob(pattern))]
     runs = [files]
     if (ROOT / "tests/test_contract.py").exists():

@@ -1,9 +1,10 @@
 """Fast, deterministic GPU primitives for PyTorch: top-k and graph neighbour aggregation."""
 
 from . import _native as _native
+from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
 from .topk import TopK, topk
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "TopK", "neighbor_aggregate", "topk"]
+__all__ = ["Graph", "TopK", "explain", "neighbor_aggregate", "topk"]

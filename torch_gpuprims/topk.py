@@ -1,16 +1,15 @@
 """topk: the k largest or smallest elements of a dimension; CPU and CUDA kernels are in csrc/topk."""
 
 import functools
-import logging
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
+from . import _explain
 from ._dispatch import apply, below_autograd, direct, light_autograd, plain, reraise
 
-_log = logging.getLogger("torch_gpuprims")
 _op = torch.ops.gpuprims.topk.default
 _call, _handle = direct(_op)
 _tuple = tuple.__new__  # half the cost of TopK(*pair)
@@ -77,6 +76,8 @@ def topk(
     """
     if out is not None:
         raise TypeError("topk: out= is not supported; use values.copy_(result.values) and the like")
+    if _explain.enabled:
+        _explain.log("topk", input, k, dim, mask=mask)
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
     try:
         if plain(input) if mask is None else plain(input, mask):

@@ -15,10 +15,10 @@ std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
   const auto strides = t.strides();
   // One stride for a group of dimensions that are dense among themselves.
   const auto stride_of = [&](int64_t begin, int64_t end) -> std::optional<int64_t> {
-    int64_t stride = 0, span = 0;
+    int64_t stride = 0, span = -1;
     for (int64_t d = end - 1; d >= begin; --d) {
       if (sizes[d] == 1) continue;
-      if (span == 0)
+      if (span < 0)
         stride = strides[d];
       else if (strides[d] != span)
         return std::nullopt;

@@ -61,11 +61,11 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;  // larger k sort
-constexpr int kWarpItems = 16;     // elements a lane of warp_row
-constexpr int kUnroll = 4;         // 16-byte loads in flight a thread; twice that in blocks of 128
-constexpr int kSmallBlockK = 1024;    // blocks of 128 threads sort at most 8 pairs a thread
-constexpr int kMaxGroups = 128;    // group maxima ranked by counting; more are radix-selected
+constexpr int kMaxStreamK = 4096;   // larger k sort
+constexpr int kWarpItems = 16;      // elements a lane of warp_row
+constexpr int kUnroll = 4;          // 16-byte loads in flight a thread; twice that in blocks of 128
+constexpr int kSmallBlockK = 1024;  // blocks of 128 threads sort at most 8 pairs a thread
+constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
 constexpr int kMaxSampleBlocks = 512;  // a row
@@ -107,21 +107,21 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
   plan.algo = TopkAlgo::warp_row;
   plan.lanes = topk_lanes(p.n, p.k);
   plan.threads = 128;
-  plan.grid = divide_up(p.rows, plan.threads / plan.lanes);
+  plan.grid = std::min<int64_t>(divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
   return plan;
 }
 
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
+  const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
   const int64_t small_tile = 128LL * 2 * t::kUnroll * vector,
                 large_tile = 1024LL * t::kUnroll * vector;
-  if (p.rows >= 4LL * p.sms && p.k <= t::kSmallBlockK && p.forced != TopkAlgo::split_row &&
-      !(plan.wide && dtype_bytes(p.dtype) < 8))
+  if (p.rows > 2LL * p.sms && p.k <= t::kSmallBlockK && p.forced != TopkAlgo::split_row && !rare)
     plan.threads = 128;  // eight blocks a multiprocessor
-  else if (!plan.wide &&
-           (p.n <= large_tile || (p.rows * 2 <= p.sms && p.n <= 2 * large_tile * p.sms / p.rows)))
-    plan.threads = 1024;  // latency counts: a row fits one tile, or the whole input a few
+  else if (!rare && (p.n <= large_tile || (p.rows <= p.sms && p.rows > 16) ||
+                     (p.rows <= 16 && p.n <= 2 * large_tile * p.sms / p.rows)))
+    plan.threads = 1024;  // one: for latency, and to merge in fewer steps
   else
     plan.threads = 512;
   const int64_t tile = plan.threads == 128 ? small_tile : plan.threads * t::kUnroll * vector;
@@ -137,9 +137,10 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
-  plan.grid = p.rows * plan.splits;
+  plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
   // Room for k and a good deal of candidates, and for the sort of k.
-  plan.capacity = std::max({static_cast<int>(p.k) + 1024, plan.threads, static_cast<int>(std::bit_ceil<uint64_t>(p.k))});
+  plan.capacity = std::max(
+      {static_cast<int>(p.k) + 1024, plan.threads, static_cast<int>(std::bit_ceil<uint64_t>(p.k))});
   if (plan.splits > 1) {
     // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
     // ones).
@@ -216,7 +217,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
       if (stream_fits) return plan_topk_stream(p, plan);
       break;
     case TopkAlgo::sort:
-      return plan_topk_sort(p, plan);
+      if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
+      break;
     default:
       break;
   }

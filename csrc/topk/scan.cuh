@@ -49,11 +49,11 @@ struct WordFilter {
 };
 
 // A Scan has:
-// Key, and Order, an integer that orders vectors by their best element (or by a worse one, where NaNs hide it);
-// order<kFlip>(raw, codec), and key(order, codec), the key of that element;
-// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or more, and
-// hits(raw), a bit for each such element. A bound of 0 lets all through.
-// kFlip says that the smallest elements are wanted; scans that need no such help ignore it.
+// Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
+// NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; and,
+// once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or
+// more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says that
+// the smallest elements are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
@@ -73,7 +73,9 @@ struct ScanAny {
     return top;
   }
   static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return order; }
-  __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) { filter_ = {codec, bound}; }
+  __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
+    filter_ = {codec, bound};
+  }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return filter_.hits(raw) != 0;
@@ -115,7 +117,9 @@ struct ScanFloat32 {
 
   template <bool kFlip>
   static __device__ __forceinline__ float top(const uint4& raw) {
-    const auto value = [](uint32_t bits) { return kFlip ? -__uint_as_float(bits) : __uint_as_float(bits); };
+    const auto value = [](uint32_t bits) {
+      return kFlip ? -__uint_as_float(bits) : __uint_as_float(bits);
+    };
     return max_nan(max_nan(value(raw.x), value(raw.y)), max_nan(value(raw.z), value(raw.w)));
   }
   template <bool kFlip>
@@ -124,7 +128,8 @@ struct ScanFloat32 {
     return bits ^ ((bits >> 31) & 0x7fffffff);
   }
   static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>& codec) {
-    return codec.encode(static_cast<uint32_t>(order ^ ((order >> 31) & 0x7fffffff)) ^ (codec.invert & codec.sign));
+    return codec.encode(static_cast<uint32_t>(order ^ ((order >> 31) & 0x7fffffff)) ^
+                        (codec.invert & codec.sign));
   }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     flip_ = codec.invert & codec.sign;
@@ -135,7 +140,9 @@ struct ScanFloat32 {
     return !(top<kFlip>(raw) <= below_);
   }
   __device__ __forceinline__ uint32_t hits(const uint4& raw) const {
-    const auto hit = [&](uint32_t bits) { return static_cast<uint32_t>(!(__uint_as_float(bits ^ flip_) <= below_)); };
+    const auto hit = [&](uint32_t bits) {
+      return static_cast<uint32_t>(!(__uint_as_float(bits ^ flip_) <= below_));
+    };
     return hit(raw.x) | hit(raw.y) << 1 | hit(raw.z) << 2 | hit(raw.w) << 3;
   }
 
@@ -160,10 +167,13 @@ struct ScanFloat16 {
   template <bool kFlip>
   static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
     const uint32_t both = word(top<kFlip>(raw)) ^ (kFlip ? 0x80008000u : 0);
-    const Key low = codec.encode(static_cast<Key>(both)), high = codec.encode(static_cast<Key>(both >> 16));
+    const Key low = codec.encode(static_cast<Key>(both)),
+              high = codec.encode(static_cast<Key>(both >> 16));
     return low > high ? low : high;
   }
-  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return static_cast<Key>(order); }
+  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) {
+    return static_cast<Key>(order);
+  }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     flip_ = codec.invert ? 0x80008000u : 0;
     const uint32_t below = float_below(codec, bound);
@@ -204,11 +214,11 @@ __device__ __forceinline__ auto with_flip(const KeyCodec<Key>& codec, const Visi
   return visit(std::false_type{});
 }
 
-// Calls take(j, pair) for the elements j of `hits` of a vector that starts at `index`; stops where take returns
-// false, and then returns false.
+// Calls take(j, pair) for the elements j of `hits` of a vector that starts at `index`; stops where
+// take returns false, and then returns false.
 template <class Pair, class Key, class Take>
-__device__ __forceinline__ bool for_hits(const uint4& raw, uint32_t hits, uint64_t index, const KeyCodec<Key>& codec,
-                                         const Take& take) {
+__device__ __forceinline__ bool for_hits(const uint4& raw, uint32_t hits, uint64_t index,
+                                         const KeyCodec<Key>& codec, const Take& take) {
 #pragma unroll 1
   while (hits) {
     const int j = __ffs(static_cast<int>(hits)) - 1;
@@ -218,8 +228,8 @@ __device__ __forceinline__ bool for_hits(const uint4& raw, uint32_t hits, uint64
       bits = j < 2 ? (j == 0 ? raw.x : raw.y) : (j == 2 ? raw.z : raw.w);
     } else {
       const int byte = j * static_cast<int>(sizeof(Key));
-      const uint64_t half =
-          byte < 8 ? static_cast<uint64_t>(raw.y) << 32 | raw.x : static_cast<uint64_t>(raw.w) << 32 | raw.z;
+      const uint64_t half = byte < 8 ? static_cast<uint64_t>(raw.y) << 32 | raw.x
+                                     : static_cast<uint64_t>(raw.w) << 32 | raw.z;
       bits = static_cast<Key>(half >> (byte % 8 * 8));
     }
     if (!take(j, make_pair<Pair>(codec.encode(bits), index + j))) return false;

@@ -208,8 +208,9 @@ __device__ __noinline__ int drop_most(int count, int want) {
   return s.count;
 }
 
-// Bitonic sort, descending, of kThreads * kItems pairs, of which `count` are there and the others 0. A thread holds
-// neighbours; exchanges go through registers, then shuffles, then, between warps, shared memory.
+// Bitonic sort, descending, of kThreads * kItems pairs, of which `count` are there and the others
+// 0. A thread holds neighbours; exchanges go through registers, then shuffles, then, between warps,
+// shared memory.
 template <class Pair, int kThreads, int kItems>
 __device__ __noinline__ void sort_items(int count) {
   Pair* const pairs = buffer<Pair>();
@@ -221,7 +222,8 @@ __device__ __noinline__ void sort_items(int count) {
   for (int run = 2; run <= kThreads * kItems; run *= 2) {
 #pragma unroll 1
     for (int step = run / 2; step >= kItems; step /= 2) {
-      const bool best = ((first & step) == 0) == ((first & run) == 0);  // which of two this thread keeps
+      const bool best =
+          ((first & step) == 0) == ((first & run) == 0);  // which of two this thread keeps
       if (step >= 32 * kItems) {
         __syncthreads();
 #pragma unroll
@@ -257,8 +259,8 @@ __device__ __noinline__ void sort_items(int count) {
   __syncthreads();
 }
 
-// Sorts the first `count` pairs, descending. The buffer must have room for the next power of two, and for a
-// pair a thread; at most 8 pairs a thread.
+// Sorts the first `count` pairs, descending. The buffer must have room for the next power of two,
+// and for a pair a thread; at most 8 pairs a thread.
 template <class Pair, int kThreads>
 __device__ __forceinline__ void block_sort(int count) {
   if (count <= kThreads)

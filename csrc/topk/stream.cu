@@ -17,19 +17,20 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
                  const __grid_constant__ KeyCodec<typename S::Key> codec,
                  const __grid_constant__ StreamWorkspace ws, int lanes) {
   cudaTriggerProgrammaticLaunchCompletion();
-  const int64_t row = blockIdx.y;
-  if (blockIdx.x == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0, ws.counts[row] = 0;
+  const int64_t row = blockIdx.x;
+  if (blockIdx.y == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0, ws.counts[row] = 0;
   if (lanes == 0) return;
   const Part<typename S::Key> part(args, RowPlace(row, args.inner), 0, args.n);
-  const uint64_t threads = gridDim.x * blockDim.x, thread = blockIdx.x * blockDim.x + threadIdx.x;
+  const uint64_t threads = gridDim.y * blockDim.x, thread = blockIdx.y * blockDim.x + threadIdx.x;
   uint4 seen[tuning::kSampleVectors];
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Runs of 64 bytes, spread evenly: each sees another neighbourhood.
-    const uint64_t run = static_cast<uint64_t>(u * threads + thread) / 4 * (part.vectors / 4) /
-                         (threads / 4 * tuning::kSampleVectors);
-    at[u] = static_cast<uint32_t>(run) * 4 + threadIdx.x % 4;
+    // Runs of 128 bytes, spread evenly; a warp's lie far apart, so that its best stands for no
+    // neighbourhood.
+    const uint64_t run = ((u * 4 + threadIdx.x % 32 / 8) * (threads / 32) + thread / 32) *
+                         (part.vectors / 8) / (threads / 8 * tuning::kSampleVectors);
+    at[u] = static_cast<uint32_t>(run) * 8 + threadIdx.x % 8;
     seen[u] = part.load(at[u]);
   }
   Pair best = tile_pair<S, Pair>(part, seen, [&](int u) { return at[u]; }, 0, codec);
@@ -103,12 +104,11 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
     Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
-    Pair bound = 0;
-    if (shape.splits > 1 && !retry) {
+    int count = stream.run([&] {
+      if (retry) return Pair(0);
       cudaGridDependencySynchronize();
-      if (shape.rank > 0) bound = shared_bound<Pair, kThreads>(ws, shape, row);
-    }
-    int count = stream.run(bound);
+      return shape.rank > 0 ? shared_bound<Pair, kThreads>(ws, shape, row) : Pair(0);
+    });
     const int wanted = static_cast<int>(args.k);
     if (shape.splits > 1) {
       if (count > shape.flush) {
@@ -153,9 +153,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
   const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
-  LaunchShape main{
-      dim3(static_cast<unsigned>(std::min<int64_t>(args.rows, INT32_MAX)), plan.splits),
-      dim3(kThreads), kBufferAt<Pair> + plan.smem};
+  LaunchShape main{dim3(static_cast<unsigned>(plan.grid / plan.splits), plan.splits),
+                   dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
     auto* at = static_cast<unsigned char*>(workspace);
     ws.counts = reinterpret_cast<int*>(at);
@@ -165,7 +164,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
     ws.pairs = at;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
     const LaunchShape prepare{
-        dim3(taken ? plan.sample_blocks : 1, static_cast<unsigned>(args.rows)),
+        dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
         dim3(taken ? tuning::kSampleThreads : 32)};
     const int lanes = taken ? plan.sample_lanes : 0;
     const auto code = launch(topk_prepare<S, Pair>, prepare, stream, args, codec, ws, lanes);

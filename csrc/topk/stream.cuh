@@ -64,12 +64,13 @@ struct Part {
 
 // A pair that some element of vector v equals or beats, or 0.
 template <class Scan, class Pair, class Key = typename Scan::Key>
-__device__ __forceinline__ Pair vector_pair(const Part<Key>& part, const uint4& raw, uint32_t v, uint64_t origin,
-                                            const KeyCodec<Key>& codec) {
+__device__ __forceinline__ Pair vector_pair(const Part<Key>& part, const uint4& raw, uint32_t v,
+                                            uint64_t origin, const KeyCodec<Key>& codec) {
   if (v >= part.vectors) return 0;
   const uint32_t at = part.position(v);
   if (!part.mask) {
-    const auto order = with_flip<Scan>(codec, [&](auto flip) { return Scan::template order<flip>(raw, codec); });
+    const auto order =
+        with_flip<Scan>(codec, [&](auto flip) { return Scan::template order<flip>(raw, codec); });
     return make_pair<Pair>(Scan::key(order, codec), origin + at + Vector<Key>::kSize - 1);
   }
   Pair best = 0;
@@ -80,10 +81,12 @@ __device__ __forceinline__ Pair vector_pair(const Part<Key>& part, const uint4& 
   return best;
 }
 
-// The best of a thread's vectors of a tile. Later vectors have higher indices, so they must be better to win.
+// The best of a thread's vectors of a tile. Later vectors have higher indices, so they must be
+// better to win.
 template <class Scan, class Pair, int kCount, class Key, class Number>
-__device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&tile)[kCount], const Number& number,
-                                          uint64_t origin, const KeyCodec<Key>& codec) {
+__device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&tile)[kCount],
+                                          const Number& number, uint64_t origin,
+                                          const KeyCodec<Key>& codec) {
   if (part.mask) {
     Pair best = 0;
 #pragma unroll 1
@@ -105,7 +108,8 @@ __device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&t
     }
     return top;
   });
-  return make_pair<Pair>(Scan::key(best, codec), origin + part.position(from) + Vector<Key>::kSize - 1);
+  return make_pair<Pair>(Scan::key(best, codec),
+                         origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
 template <class S, class Pair, int kThreads, int kUnroll>
@@ -126,18 +130,18 @@ class Stream {
         k_(static_cast<int>(args.k < end - begin ? args.k : end - begin)) {}
 
   // Fills the buffer with at least min(k, what the mask leaves) pairs, the best among them; returns
-  // how many.
-  __device__ __forceinline__ int run(Pair bound) {
+  // how many. A split row's bound comes from shared(), called once the first loads are on their
+  // way.
+  template <class Shared>
+  __device__ __forceinline__ int run(const Shared& shared) {
     auto& s = block<Pair>();
     uint4 tile[kUnroll];
-    bool loaded = false;
-    if (shape_.splits == 1 && shape_.rank > 0) {
-      loaded = !shape_.sampled;
+    const bool sample = shape_.sampled && shape_.rank > 0;
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        tile[u] = part_.load(shape_.sampled ? sample_vector(u) : tile_vector(0, u));
-      bound = sample_bound(tile);
-    }
+    for (int u = 0; u < kUnroll; ++u)
+      tile[u] = part_.load(sample ? sample_vector(u) : tile_vector(0, u));
+    bool loaded = !sample;
+    Pair bound = shape_.splits > 1 ? shared() : shape_.rank > 0 ? sample_bound(tile) : Pair(0);
     while (true) {
       use_bound(bound);
       if (threadIdx.x == 0) s.count = 0;
@@ -203,12 +207,10 @@ class Stream {
   // A warp moves as one, so that its loads stay whole; warps wait for each other only where the
   // buffer is full.
   __device__ __forceinline__ void read(uint4 (&tile)[kUnroll], bool loaded) {
-    auto& s = block<Pair>();
-    const volatile int& full = s.full;
     uint32_t v = 0;  // a tile's first vector
     int from = 0;    // this thread's slots before it have been offered
     while (true) {
-      while (v < part_.vectors && !__any_sync(~0u, full)) {
+      while (v < part_.vectors && !full()) {
         if (!loaded) {
 #pragma unroll
           for (int u = 0; u < kUnroll; ++u) tile[u] = part_.load(tile_vector(v, u));
@@ -218,14 +220,16 @@ class Stream {
         with_flip<S>(codec_, [&](auto flip) {
 #pragma unroll
           for (int u = 0; u < kUnroll; ++u) {
-            const S& scan = part_.position(tile_vector(v, u)) > bound_at_ ? strict_ : loose_;
-            vectors |= static_cast<uint32_t>(scan.template reaches<flip>(tile[u])) << u;
+            const uint32_t at = part_.position(tile_vector(v, u));
+            const S& scan = at > bound_at_ ? strict_ : loose_;
+            vectors |= static_cast<uint32_t>(scan.template reaches<flip>(tile[u]) && at <= last_at_)
+                       << u;
           }
         });
         vectors &= ~0u << (from / kVector);
         from = vectors ? offer(tile, v, vectors, from) : kSlots;
         if (__any_sync(~0u, from < kSlots)) {
-          s.full = 1;
+          if (threadIdx.x % 32 == 0) atomicExch(&block<Pair>().full, 1);
           break;
         }
         from = 0;
@@ -234,6 +238,12 @@ class Stream {
       if (!__syncthreads_or(v < part_.vectors)) return;
       use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, shape_.capacity));
     }
+  }
+
+  // Whether a warp has found the buffer full: a whole warp asks, with one atomic read, since others may write.
+  static __device__ __forceinline__ bool full() {
+    const int flag = threadIdx.x % 32 == 0 ? atomicOr(&block<Pair>().full, 0) : 0;
+    return __shfl_sync(~0u, flag, 0);
   }
 
   // There are few edges, and they come first: there is room.
@@ -256,15 +266,16 @@ class Stream {
       const uint4 raw = pick(tile, u);
       const uint32_t at = part_.position(number);
       int lost = kSlots;
-      const bool all = for_hits<Pair>(raw, loose_.hits(raw), origin_ + at, codec_, [&](int j, Pair pair) {
-        if (u * kVector + j < from || pair < bound_ || !part_.keeps(at + j)) return true;
-        const int to = atomicAdd(&block<Pair>().count, 1);
-        if (to < shape_.capacity)
-          buffer<Pair>()[to] = pair;
-        else
-          lost = u * kVector + j;
-        return to < shape_.capacity;
-      });
+      const bool all =
+          for_hits<Pair>(raw, loose_.hits(raw), origin_ + at, codec_, [&](int j, Pair pair) {
+            if (u * kVector + j < from || pair < bound_ || !part_.keeps(at + j)) return true;
+            const int to = atomicAdd(&block<Pair>().count, 1);
+            if (to < shape_.capacity)
+              buffer<Pair>()[to] = pair;
+            else
+              lost = u * kVector + j;
+            return to < shape_.capacity;
+          });
       if (!all) return lost;
     }
     return kSlots;

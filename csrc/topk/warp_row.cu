@@ -77,8 +77,9 @@ __global__ void __launch_bounds__(kThreads)
       }
       return top;
     });
-    const Pair mine =
-        lane < vectors ? make_pair<Pair>(S::key(best, codec), from * kVector + kVector - 1) : Pair(0);
+    const Pair mine = lane < vectors
+                          ? make_pair<Pair>(S::key(best, codec), from * kVector + kVector - 1)
+                          : Pair(0);
     buffer[lane] = mine;
     if (lane == 0) counts[group] = 0;
     __syncwarp();
@@ -167,15 +168,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class S, class Pair, int kLanes>
-cudaError_t start(const TopkArgs& args, cudaStream_t stream) {
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   using Key = typename S::Key;
   constexpr int kVector = Vector<Key>::kSize;
   const bool whole = reinterpret_cast<uintptr_t>(args.input) % 16 == 0 &&
                      args.in.outer % kVector == 0 && args.in.inner_stride % kVector == 0 &&
                      args.n % kVector == 0 && !args.mask;
-  const int64_t blocks = divide_up(args.rows, kThreads / kLanes);
-  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(blocks, INT32_MAX))),
-                          dim3(kThreads)};
+  const LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
   return whole ? launch(topk_warp_vectors<S, Pair, kLanes>, shape, stream, args, codec)
                : launch(topk_warp_elements<Key, Pair, kLanes>, shape, stream, args, codec);
@@ -185,11 +184,11 @@ template <class S, class Pair>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   switch (plan.lanes) {
     case 8:
-      return start<S, Pair, 8>(args, stream);
+      return start<S, Pair, 8>(args, plan, stream);
     case 16:
-      return start<S, Pair, 16>(args, stream);
+      return start<S, Pair, 16>(args, plan, stream);
     default:
-      return start<S, Pair, 32>(args, stream);
+      return start<S, Pair, 32>(args, plan, stream);
   }
 }
 

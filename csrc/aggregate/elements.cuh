@@ -1,0 +1,135 @@
+// Elements on the device: conversions, vector loads and stores, index loads.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "aggregate/kernels.h"
+
+namespace gpuprims {
+
+template <class T>
+struct Math {
+  using Acc = float;
+};
+template <>
+struct Math<double> {
+  using Acc = double;
+};
+
+__device__ __forceinline__ float widen(__half v) { return __half2float(v); }
+__device__ __forceinline__ float widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+__device__ __forceinline__ float widen(float v) { return v; }
+__device__ __forceinline__ double widen(double v) { return v; }
+
+template <class T, class Acc>
+__device__ __forceinline__ T narrow(Acc v) {
+  if constexpr (sizeof(T) >= 4)
+    return v;
+  else if constexpr (__is_same(T, __half))
+    return __float2half_rn(v);
+  else
+    return __float2bfloat16_rn(v);
+}
+
+__device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+template <class T>
+__device__ __forceinline__ T not_a_number() {
+  return narrow<T>(static_cast<typename Math<T>::Acc>(__int_as_float(0x7fffffff)));
+}
+
+// The unsigned type of a load.
+template <int Bytes>
+struct WordOf;
+template <>
+struct WordOf<2> {
+  using type = unsigned short;
+};
+template <>
+struct WordOf<4> {
+  using type = unsigned int;
+};
+template <>
+struct WordOf<8> {
+  using type = uint2;
+};
+template <>
+struct WordOf<16> {
+  using type = uint4;
+};
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T v[N];
+};
+
+// N elements as they were loaded. They stay packed, two 16-bit ones a register, until they are
+// used: an array of elements would be unpacked early and cost 16 registers more.
+template <class T, int N>
+struct Packed {
+  static constexpr int kBytes = sizeof(T) * N;
+  unsigned word[kBytes >= 4 ? kBytes / 4 : 1];
+
+  // Read-only path; the address is a multiple of kBytes.
+  __device__ __forceinline__ static Packed load(const T* from) {
+    using Word = typename WordOf<kBytes>::type;
+    const Word loaded = __ldg(reinterpret_cast<const Word*>(from));
+    Packed packed;
+    if constexpr (kBytes == 2)
+      packed.word[0] = loaded;
+    else
+      memcpy(packed.word, &loaded, kBytes);
+    return packed;
+  }
+
+  __device__ __forceinline__ typename Math<T>::Acc operator[](int k) const {
+    if constexpr (sizeof(T) == 8)
+      return __hiloint2double(word[2 * k + 1], word[2 * k]);
+    else if constexpr (sizeof(T) == 4)
+      return __uint_as_float(word[k]);
+    else if constexpr (__is_same(T, __half))
+      return __half2float(__ushort_as_half(word[k / 2] >> k % 2 * 16 & 0xffff));
+    else
+      return __uint_as_float(k % 2 ? word[k / 2] & 0xffff0000u : word[k / 2] << 16);
+  }
+};
+
+// Results are not read again by this kernel: they leave L2 to rows of x.
+template <class T, int N>
+__device__ __forceinline__ void store(T* to, const Pack<T, N>& pack) {
+  using Word = typename WordOf<sizeof(T) * N>::type;
+  Word word;
+  memcpy(&word, &pack, sizeof(word));
+  __stcs(reinterpret_cast<Word*>(to), word);
+}
+
+// Element `at` of a vector of int64 or int32. A branch on the width is cheap beside rows, so only
+// the indices, read once an edge and kept in registers, have their type in the templates.
+__device__ __forceinline__ int64_t load_int(const void* vector, bool wide, int64_t at) {
+  return wide ? __ldg(static_cast<const long long*>(vector) + at)
+              : static_cast<int64_t>(__ldg(static_cast<const int*>(vector) + at));
+}
+
+__device__ __forceinline__ int64_t edge_id(const Csr& csr, int64_t edge) {
+  return csr.edge_ids ? load_int(csr.edge_ids, csr.wide_offsets, edge) : edge;
+}
+
+// Bit i: vector[at + i] equals `wanted`. `at` is a multiple of N, the base of 16 bytes.
+template <class Int, int N>
+__device__ __forceinline__ unsigned equal_mask(const Int* vector, int64_t wanted) {
+  constexpr int kStep = N * sizeof(Int) > 16 ? 16 / sizeof(Int) : N;
+  unsigned mask = 0;
+#pragma unroll
+  for (int i = 0; i < N; i += kStep) {
+    using Word = typename WordOf<sizeof(Int) * kStep>::type;
+    const Word word = __ldg(reinterpret_cast<const Word*>(vector + i));
+    Pack<Int, kStep> pack;
+    memcpy(&pack, &word, sizeof(word));
+#pragma unroll
+    for (int j = 0; j < kStep; ++j) mask |= (pack.v[j] == wanted ? 1u : 0u) << (i + j);
+  }
+  return mask;
+}
+
+}  // namespace gpuprims

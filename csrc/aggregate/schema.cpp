@@ -1,0 +1,34 @@
+#include "common/stable.h"
+
+// A graph is a CSR matrix by destination: row d lists the edges that end in d, and indices[e] is
+// where edge e starts. edge_ids[e] is the edge's id, its place in edge_weight and in per-edge
+// outputs (absent: e itself). t_indptr, t_indices and t_edge_ids are the same graph by source.
+// Kernels never read them; a gradient does.
+//   reduce: 0 sum, 1 mean, 2 max, 3 min.
+//   arg: the id of the edge that max or min took, -1 for an empty row; no elements unless want_arg.
+//   promises: 1 offsets and ids were validated, 2 no row is a hub (plan.h), 4 no row of the
+//   transpose is one.
+STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
+  // out[d] = reduce over the edges e of row d of edge_weight[e] * x[indices[e]]
+  m.def(
+      "neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids=None, "
+      "Tensor? edge_weight=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
+      "t_edge_ids=None, "
+      "int reduce=0, bool want_arg=False, int promises=0) -> (Tensor out, Tensor arg)");
+  // out[id of e] = <a[row of e], b[indices[e]]>; with arg, over the columns where arg[row of e] is
+  // e's id
+  m.def(
+      "sddmm(Tensor a, Tensor b, Tensor indptr, Tensor indices, Tensor? edge_ids=None, Tensor? "
+      "arg=None, "
+      "Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? t_edge_ids=None, int promises=0) -> "
+      "Tensor");
+  // The gradient of max and min in x. indptr, indices and edge_ids are the transpose of the
+  // forward's graph: out[s] = sum over the edges e of row s of edge_weight[e] * grad[indices[e]]
+  // where arg[indices[e]] is e's id
+  m.def(
+      "neighbor_extreme_grad(Tensor grad, Tensor arg, Tensor indptr, Tensor indices, Tensor? "
+      "edge_ids=None, "
+      "Tensor? edge_weight=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
+      "t_edge_ids=None, "
+      "int promises=0) -> Tensor");
+}
