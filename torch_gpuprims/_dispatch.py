@@ -30,6 +30,18 @@ def plain(first: torch.Tensor | None, *others: torch.Tensor | None) -> bool:
     return True
 
 
+_exact = frozenset({_Tensor, torch.nn.Parameter})
+
+
+def eager(first: torch.Tensor, *others: torch.Tensor | None) -> bool:
+    """True where autograd is all that can see the call: no transform, subclass or tracer."""
+    if _tracing() or _functorch_level() is not None or _function_modes() or forward_ad._current_level >= 0:
+        return False
+    if type(first) not in _exact:
+        return False
+    return all(tensor is None or type(tensor) in _exact for tensor in others)
+
+
 def light_autograd(*tensors: torch.Tensor | None) -> bool:
     """True where a torch.autograd.Function may serve a gradient: eager calls, with no subclass among tensors.
 
@@ -53,6 +65,11 @@ def apply(function: type[torch.autograd.Function], *args: Any) -> Any:
     if _functorch_level() is None:
         return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
     return function.apply(*args)
+
+
+def bare_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """function.apply, bound once, for calls of which `eager` is true: without the inspection of forward."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def reraise(error: RuntimeError) -> NoReturn:

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,25 +27,43 @@ _DTYPES = (
 )  # fmt: skip
 
 
+def _multiprocessors(tensor: torch.Tensor) -> tuple[int, str]:
+    """Of the GPU that the plan is for, and a remark where the tensor is elsewhere."""
+    if tensor.is_cuda:
+        return torch.cuda.get_device_properties(tensor.device).multi_processor_count, ""
+    count = _H200_SMS
+    if torch.cuda.is_available():
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+    return count, f" (on a GPU of {count} multiprocessors; this input is on {tensor.device})"
+
+
+def _text(function: Any, *numbers: Any) -> str:
+    text = ctypes.create_string_buffer(512)
+    function(*numbers, text, ctypes.c_int64(len(text)))
+    return text.value.decode()
+
+
 def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = None, **kwargs: Any) -> str:
-    n = input.shape[dim] if input.dim() else 1
-    rows = math.prod(input.shape) // n if n else 0
-    if input.device.type != "cuda" and torch.cuda.is_available() is False:
-        sms = _H200_SMS
-    else:
-        sms = torch.cuda.get_device_properties(input.device if input.is_cuda else 0).multi_processor_count
+    sizes = list(input.shape) or [1]
+    n = sizes.pop(dim)
+    rows = math.prod(sizes)
+    count, where = _multiprocessors(input)
     name = os.environ.get("GPUPRIMS_TOPK_ALGO", "")
     forced = _ALGOS.index(name) if name in _ALGOS else 0
-    text = ctypes.create_string_buffer(512)
-    numbers = [ctypes.c_int64(value) for value in (rows, n, k)]
-    library.gpuprims_explain_topk(
-        _DTYPES.index(input.dtype), *numbers, sms, forced, mask is not None, text, ctypes.c_int64(len(text))
-    )
-    where = "" if input.is_cuda else f" (on a GPU of {sms} multiprocessors; this input is on {input.device})"
-    return text.value.decode() + where
+    numbers = map(ctypes.c_int64, (rows, n, k))
+    dtype = _DTYPES.index(input.dtype)
+    return _text(library.gpuprims_explain_topk, dtype, *numbers, count, forced, mask is not None) + where
 
 
-_OPS = {"topk": _topk}
+def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
+    features = math.prod(x.shape[1:])
+    count, where = _multiprocessors(x)
+    sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, features))
+    dtype = _DTYPES.index(x.dtype)
+    return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
+
+
+_OPS: dict[str, Callable[..., str]] = {"neighbor_aggregate": _neighbor_aggregate, "topk": _topk}
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> str:

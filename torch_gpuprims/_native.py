@@ -54,8 +54,8 @@ def _check_driver(record: dict[str, Any], library: ctypes.CDLL) -> None:
     built = record["cudart"]
     if driver.value and driver.value // 1000 < built // 1000:
         raise ImportError(
-            f"torch_gpuprims: {record['file']} was built with CUDA {built // 1000}.{built % 1000 // 10}, but the "
-            f"driver serves CUDA {driver.value // 1000}.{driver.value % 1000 // 10} at most. "
+            f"torch_gpuprims: {record['file']} was built with CUDA {built // 1000}.{built % 1000 // 10}, "
+            f"but the driver serves CUDA {driver.value // 1000}.{driver.value % 1000 // 10} at most. "
             "Update the NVIDIA driver, or rebuild with an older toolkit: "
             "CUDA_HOME=/usr/local/cuda-12 pip install --no-build-isolation --force-reinstall --no-deps ."
         )
@@ -65,8 +65,8 @@ def load() -> ctypes.CDLL:
     """Load _C, and _C_cuda where PyTorch has CUDA; returns the handle of _C."""
     if _torch_version() < OLDEST_TORCH:
         raise ImportError(
-            f"torch_gpuprims needs PyTorch >= {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}, found {torch.__version__}: "
-            "pip install 'torch>=2.11'"
+            f"torch_gpuprims needs PyTorch >= {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]}, "
+            f"found {torch.__version__}: pip install 'torch>=2.11'"
         )
     cpu = HERE / "_C.so"
     if not cpu.exists():

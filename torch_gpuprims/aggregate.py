@@ -4,8 +4,8 @@ import math
 
 import torch
 
+from . import _explain, aggregate_grad
 from . import _native as _native
-from . import aggregate_grad
 from ._dispatch import below_autograd, plain, reraise
 from .aggregate_fake import rows_message
 from .graph import Graph
@@ -58,6 +58,8 @@ def neighbor_aggregate(
         )
     if x.layout != torch.strided:
         raise RuntimeError("neighbor_aggregate: x must be a dense tensor, got a sparse layout")
+    if _explain.enabled:
+        _explain.log("neighbor_aggregate", x, graph)
     dims = x.dim()
     if dims == 0:
         raise RuntimeError("neighbor_aggregate: x must have at least 1 dimension, got 0")

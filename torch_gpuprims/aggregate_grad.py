@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from . import aggregate_fake as aggregate_fake
-from ._dispatch import below_autograd, light_autograd, plain
+from ._dispatch import apply, below_autograd, light_autograd, plain
 
 Csr = tuple[torch.Tensor | None, ...]
 _Call = Callable[..., Any]  # of the op: (arguments, the tensors among them that may want a gradient)
@@ -45,7 +45,7 @@ class _Op:
         if plain(*tensors):
             with below_autograd():
                 return self.raw(*args)
-        return self.light.apply(*args) if light_autograd() else self.raw(*args)
+        return apply(self.light, *args) if light_autograd() else self.raw(*args)
 
 
 def aggregate(

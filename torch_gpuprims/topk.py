@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import _explain
-from ._dispatch import apply, below_autograd, direct, light_autograd, plain, reraise
+from ._dispatch import apply, bare_apply, below_autograd, direct, eager, light_autograd, plain, reraise
 
 _op = torch.ops.gpuprims.topk.default
 _call, _handle = direct(_op)
@@ -88,6 +88,8 @@ def topk(
                 return _tuple(TopK, _call(_handle, input, k, dim, largest, sorted, mask, bits))
             finally:
                 del guard
+        if eager(input, mask):
+            return _tuple(TopK, _apply(input, k, dim, largest, sorted, mask, bits))
         return TopK(*_run(input, k, dim, largest, sorted, mask, bits))
     except RuntimeError as error:
         if (
@@ -238,6 +240,27 @@ class _Function(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
         return _vmap(_run, info, in_dims, args)
 
+
+class _Eager(torch.autograd.Function):
+    """_Function without what functorch needs: 4 us less a call. Its apply is the C one."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        guard = below_autograd()
+        try:
+            values, indices = _call(_handle, *args)
+        finally:
+            del guard
+        ctx.shape, ctx.dim, ctx.masked = args[0].shape, args[2], args[5] is not None
+        ctx.mark_non_differentiable(indices)
+        ctx.save_for_backward(indices)
+        ctx.set_materialize_grads(False)
+        return values, indices
+
+    backward = staticmethod(_backward)
+
+
+_apply = bare_apply(_Eager)
 
 torch.library.register_autograd("gpuprims::topk", _backward, setup_context=_setup_context)
 torch.library.register_vmap("gpuprims::topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args))

@@ -29,6 +29,7 @@ inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim,
         ", got ", dim);
   shape.dim = dim < 0 ? dim + span : dim;
   const auto sizes = input.sizes();
+  shape.output.reserve(rank);
   for (int64_t d = 0; d < rank; ++d) {
     shape.output.push_back(d == shape.dim ? k : sizes[d]);
     if (d != shape.dim) shape.rows *= sizes[d];

@@ -90,8 +90,14 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   return s.last;
 }
 
+// Threads a multiprocessor shall hold: 64 registers for each, or 128 where pairs are wide and
+// threads few.
+template <class Pair>
+constexpr int kResidentThreads = sizeof(Pair) == 8 ? 1024 : 512;
+
 template <class S, class Pair, int kThreads, int kUnroll>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
+__global__ void __launch_bounds__(kThreads,
+                                  kThreads == 1024 ? 1 : kResidentThreads<Pair> / kThreads)
     topk_stream(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                 const __grid_constant__ StreamShape shape,

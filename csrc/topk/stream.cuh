@@ -240,7 +240,8 @@ class Stream {
     }
   }
 
-  // Whether a warp has found the buffer full: a whole warp asks, with one atomic read, since others may write.
+  // Whether a warp has found the buffer full: a whole warp asks, with one atomic read, since others
+  // may write.
   static __device__ __forceinline__ bool full() {
     const int flag = threadIdx.x % 32 == 0 ? atomicOr(&block<Pair>().full, 0) : 0;
     return __shfl_sync(~0u, flag, 0);

@@ -1,0 +1,30 @@
+// The plan of an aggregation in words, for torch_gpuprims.explain and the log; called through
+// ctypes.
+#include <cstdio>
+
+#include "aggregate/plan.h"
+
+// `promises` as in the raw op: 1 validated, 2 no hub. Writes at most `size` bytes of text into
+// `text`.
+extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregate(
+    int dtype, int64_t rows, int64_t edges, int64_t features, int promises, int sms, char* text,
+    int64_t size) {
+  using namespace gpuprims;
+  const Dtype type = static_cast<Dtype>(dtype);
+  const int64_t width = features * dtype_bytes(type);
+  const AggregatePlan p = plan_aggregate(type, pick_load_bytes(type, 0, width, width), rows, edges,
+                                         features, promises & 1, promises & 2, false, sms);
+  char hubs[80] = "no row cut";
+  if (p.capacity > 0)
+    std::snprintf(hubs, sizeof hubs, "rows from %lld edges cut every %lld",
+                  static_cast<long long>(kHubDegree), static_cast<long long>(kChunk));
+  std::snprintf(
+      text, static_cast<size_t>(size),
+      "neighbor_aggregate %s [%lld rows, %lld edges, %lld features] -> warp_row, %d-byte loads, %d "
+      "feature tiles, grid %lld x %d threads, %s, workspace %.3f MB, reads %.3f MB of features",
+      dtype_name(type), static_cast<long long>(rows), static_cast<long long>(edges),
+      static_cast<long long>(features), p.load_bytes, p.tiles,
+      static_cast<long long>(p.hub_blocks + p.row_blocks) * p.tiles, kWarps * 32, hubs,
+      static_cast<double>(p.space_bytes) / 1e6,
+      static_cast<double>(edges) * static_cast<double>(width) / 1e6);
+}
