@@ -7,6 +7,7 @@ could not run is recorded as its error text, never as a success. Needs no networ
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import re
@@ -30,7 +31,11 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TESTS = {"aggregate": ("tests/test_graph*.py", "tests/test_nn*.py")}
 #: xunit1 keeps the properties that tests record.
 FLAGS = ("-o", "junit_family=xunit1", "-p", "no:cacheprovider")
+#: Where pytest-xdist is there, tests share the machine: minutes with a GPU are dear.
+PARALLEL = ("-n", "6") if importlib.util.find_spec("xdist") else ()
 EVERY_OP = ("tests/native", "tests/test_install.py")
+#: Builds a package, which says nothing about a GPU; CI runs it.
+ELSEWHERE = ("--deselect", "tests/test_install.py::test_wheel_serves_every_python")
 FINDINGS = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
 UNUSABLE = re.compile(
     r"not supported|Unable to|could not|Internal Sanitizer Error|failed to initialize", re.I
@@ -95,7 +100,8 @@ def tests(op: str, timeout: float) -> dict[str, Any]:
     for arguments in runs:
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, "junit.xml")
-            command = [sys.executable, "-m", "pytest", *arguments, *FLAGS, f"--junitxml={report}"]
+            options = (*FLAGS, *PARALLEL, *ELSEWHERE, f"--junitxml={report}")
+            command = [sys.executable, "-m", "pytest", *arguments, *options]
             code = run(command, stop - time.monotonic())
             for key, count in read_junit(report).items():
                 total[key] += count
@@ -137,12 +143,17 @@ def sanitize(op: str, timeout: float) -> dict[str, int | str]:
     for index, tool in enumerate(TOOLS):
         log = ROOT / f"build/sanitize-{op}-{tool}.log"
         command = [binary, "--tool", tool, "--print-limit", "50", sys.executable, "-m", "bench.sanitize", op]
-        # With the caching allocator a whole pool is one allocation, and overruns inside it go unseen.
-        env = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if tool in ("memcheck", "initcheck") else {}
+        # With the caching allocator a whole pool is one allocation, and overruns inside it go unseen. Where
+        # a tool cannot go without it, a run with it says more than none.
+        uncached = [{"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}] if tool in ("memcheck", "initcheck") else []
         began = time.monotonic()
-        code = run(command, (stop - began) / (len(TOOLS) - index), log, **env)
-        text = log.read_text(errors="replace")
-        results[tool] = read_sanitizer(text, code)
+        for env in [*uncached, {}]:
+            code = run(command, (stop - time.monotonic()) / (len(TOOLS) - index), log, **env)
+            text = log.read_text(errors="replace")
+            results[tool] = read_sanitizer(text, code)
+            if isinstance(results[tool], int):
+                break
+            shutil.copy(log, log.with_suffix(".failed.log"))
         print(f"{op} {tool}: {results[tool]} ({time.monotonic() - began:.0f} s)", flush=True)
         if results[tool]:
             print("\n".join(text.splitlines()[:60]))
