@@ -222,8 +222,13 @@ def test_more_than_2_31_products():
     nodes, features = 2**24 + 3, 136
     src = torch.arange(nodes, device="cuda").flip(0)
     graph = Graph.from_csr(torch.arange(nodes + 1, device="cuda"), src, nodes)
-    x = torch.arange(nodes, device="cuda", dtype=torch.float16)[:, None].remainder(1024).repeat(1, features)
-    x.requires_grad_()
+    x = (
+        torch.arange(nodes, device="cuda")
+        .remainder(1024)
+        .half()[:, None]
+        .repeat(1, features)
+        .requires_grad_()
+    )
     out = neighbor_aggregate(x, graph, reduce="max")
     assert torch.equal(out[:, -1], x[:, -1].flip(0))
     out.backward(x.detach())
