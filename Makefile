@@ -18,7 +18,7 @@ SOURCES := setup.py $(wildcard csrc/* csrc/*/*)
 LISTED := $(filter torch_gpuprims/%.so,$(if $(wildcard $(STAMP)),$(shell cat $(STAMP))))
 GONE := $(filter-out $(wildcard torch_gpuprims/*.so),$(LISTED))
 LIBRARIES := torch_gpuprims/_C.so torch_gpuprims/_C_cuda.so
-CXX_FILES := $(wildcard csrc/*/*.h csrc/*/*.cuh csrc/*/*.cpp csrc/*/*.cu tests/native/*.cpp tests/native/*.h)
+CXX_FILES := $(wildcard csrc/*/*.h csrc/*/*.cuh csrc/*/*.cpp csrc/*/*.cu tests/native/*.cpp tests/native/*.h tests/emulator/*.* tests/emulator/common/*.h)
 
 .PHONY: demo test build env lint format wheel gpu-check gpu-libraries gpu-status clean force
 

@@ -1,0 +1,257 @@
+// A block of CUDA threads on the host: a fiber a thread, scheduled at random, so that kernels run
+// under AddressSanitizer where there is no GPU. Enough of CUDA for csrc/topk: barriers, warp
+// collectives (which must be reached by whole warps), atomics (where fibers may be switched).
+// Blocks run one after another, so kernels may not wait for each other. No weak memory, no timing:
+// a clean run proves little, a failing one a lot.
+#pragma once
+#include <cuda_runtime_api.h>
+#include <ucontext.h>
+#include <vector_functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#undef __global__
+#undef __device__
+#undef __forceinline__
+#undef __noinline__
+#undef __shared__
+#undef __grid_constant__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __noinline__
+#define __shared__ static  // a block at a time
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace simt {
+
+enum class State { ready, at_warp, at_block, done };
+enum class Collective { shuffle, ballot, reduce, sync };
+
+struct Thread {
+  ucontext_t context;
+  State state;
+  Collective collective;
+  uint64_t given;
+  bool vote;
+};
+
+constexpr int kMaxThreads = 1024;
+constexpr size_t kStack = 128 * 1024;
+inline Thread threads[kMaxThreads];
+inline uint64_t taken[kMaxThreads];  // what each lane gave to its warp's last collective
+inline ucontext_t scheduler;
+inline int current = 0;
+inline bool any_vote = false;
+inline const std::function<void()>* body = nullptr;
+inline std::mt19937 random(1);
+inline uint3 thread_index, block_index;
+inline dim3 grid_size, block_size;
+
+[[noreturn]] inline void fail(const char* what) {
+  std::fprintf(stderr, "emulator: %s (block %u, %u; thread %d)\n", what, block_index.x,
+               block_index.y, current);
+  std::abort();
+}
+
+inline void suspend() { swapcontext(&threads[current].context, &scheduler); }
+inline void maybe_suspend() {
+  if (random() % 4 == 0) suspend();
+}
+
+inline void start() {
+  (*body)();
+  threads[current].state = State::done;
+  suspend();
+}
+
+// Lets go on whoever is complete at a collective or the barrier; false if nobody is.
+inline bool release(int count) {
+  bool released = false;
+  for (int first = 0; first < count; first += 32) {
+    Thread* const warp = threads + first;
+    if (!std::all_of(warp, warp + 32, [](const Thread& t) { return t.state == State::at_warp; }))
+      continue;
+    for (int lane = 0; lane < 32; ++lane) {
+      if (warp[lane].collective != warp->collective)
+        fail("the lanes of a warp are at different collectives");
+      taken[first + lane] = warp[lane].given;
+      warp[lane].state = State::ready;
+    }
+    released = true;
+  }
+  if (released) return true;
+  any_vote = false;
+  for (int i = 0; i < count; ++i) {
+    if (threads[i].state == State::at_warp) return false;
+    any_vote |= threads[i].state == State::at_block && threads[i].vote;
+  }
+  for (int i = 0; i < count; ++i) {
+    if (threads[i].state != State::at_block) continue;
+    threads[i].state = State::ready;
+    released = true;
+  }
+  return released;
+}
+
+inline void run_block(int count, const std::function<void()>& kernel) {
+  static char* const stacks = static_cast<char*>(std::malloc(kMaxThreads * kStack));
+  body = &kernel;
+  for (int i = 0; i < count; ++i) {
+    Thread& t = threads[i];
+    getcontext(&t.context);
+    t.context.uc_stack.ss_sp = stacks + i * kStack;
+    t.context.uc_stack.ss_size = kStack;
+    t.context.uc_link = nullptr;
+    makecontext(&t.context, start, 0);
+    t.state = State::ready;
+  }
+  std::vector<int> ready;
+  while (true) {
+    // All warps, a random half of them, or one: some run far ahead of others.
+    const unsigned mode = random() % 3, half = random(), one = random() % (count / 32);
+    ready.clear();
+    bool waiting = false, left = false;
+    for (int i = 0; i < count; ++i) {
+      left |= threads[i].state != State::done;
+      if (threads[i].state != State::ready) continue;
+      const unsigned warp = i / 32;
+      if (mode == 0 || (mode == 1 && (half >> warp & 1)) || (mode == 2 && warp == one))
+        ready.push_back(i);
+      else
+        waiting = true;
+    }
+    if (!left) return;
+    if (ready.empty() && !waiting && !release(count)) fail("deadlock");
+    std::shuffle(ready.begin(), ready.end(), random);
+    for (int i : ready) {
+      if (threads[i].state != State::ready) continue;
+      current = i;
+      thread_index = {static_cast<unsigned>(i), 0, 0};
+      swapcontext(&scheduler, &threads[i].context);
+    }
+  }
+}
+
+// Gives `value` to the warp and returns what its lanes gave.
+inline const uint64_t* meet(Collective collective, uint64_t value) {
+  Thread& t = threads[current];
+  t.given = value;
+  t.collective = collective;
+  t.state = State::at_warp;
+  suspend();
+  return taken + current / 32 * 32;
+}
+
+inline void barrier(bool vote) {
+  threads[current].vote = vote;
+  threads[current].state = State::at_block;
+  suspend();
+}
+
+template <class T>
+T shuffle(T value, int from) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = meet(Collective::shuffle, bits)[from & 31];
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline int lane() { return current % 32; }
+
+}  // namespace simt
+
+#define threadIdx simt::thread_index
+#define blockIdx simt::block_index
+#define gridDim simt::grid_size
+#define blockDim simt::block_size
+
+template <class T>
+T __shfl_sync(unsigned, T value, int from) {
+  return simt::shuffle(value, from);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return simt::shuffle(value, simt::lane() ^ mask);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, int by) {
+  return simt::shuffle(value, simt::lane() + by < 32 ? simt::lane() + by : simt::lane());
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+  const uint64_t* const votes = simt::meet(simt::Collective::ballot, vote);
+  unsigned bits = 0;
+  for (int i = 0; i < 32; ++i) bits |= static_cast<unsigned>(votes[i]) << i;
+  return bits;
+}
+inline bool __any_sync(unsigned, bool vote) { return __ballot_sync(~0u, vote) != 0; }
+inline unsigned __reduce_and_sync(unsigned, unsigned value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
+  unsigned result = ~0u;
+  for (int i = 0; i < 32; ++i) result &= static_cast<unsigned>(all[i]);
+  return result;
+}
+inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
+  return result;
+}
+inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
+inline void __syncthreads() { simt::barrier(false); }
+inline bool __syncthreads_or(bool vote) {
+  simt::barrier(vote);
+  return simt::any_vote;
+}
+inline void __threadfence() {}
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+
+template <class T, class U>
+T atomicAdd(T* at, U value) {
+  simt::maybe_suspend();
+  const T old = *at;
+  *at = old + value;
+  simt::maybe_suspend();
+  return old;
+}
+inline int atomicOr(int* at, int value) {
+  simt::maybe_suspend();
+  return std::exchange(*at, *at | value);
+}
+inline int atomicExch(int* at, int value) {
+  simt::maybe_suspend();
+  return std::exchange(*at, value);
+}
+
+template <class T>
+T __ldcg(const T* at) {
+  return *at;
+}
+inline int __clz(int value) { return value ? __builtin_clz(value) : 32; }
+inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline int __ffs(int value) { return __builtin_ffs(value); }
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+inline int __float_as_int(float value) {
+  int bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
