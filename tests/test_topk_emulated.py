@@ -1,4 +1,4 @@
-"""topk's kernels on the host, a fiber a thread, under AddressSanitizer: what CI sees of them without a GPU."""
+"""Kernels of topk on the host, a fiber a thread, under AddressSanitizer: what CI sees without a GPU."""
 
 import os
 import re
