@@ -19,8 +19,12 @@ REPLACED = {
     "rows.cuh": [
         (r"#include <cuda_runtime.h>", ""),
         (r"  uint4 v;\n  asm volatile\(.*?\);\n  return v;", "  return *static_cast<const uint4*>(p);"),
+        (r"  asm volatile\(\"prefetch.*?\);\n", ""),
     ],
-    "select.cuh": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
+    "block.cuh": [
+        (r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", ""),
+        (r"  int old;\n  asm volatile\(.*?\);\n  return old;", "  return atomicAdd(at, value);"),
+    ],
     "scan.cuh": [
         (r"#include <cuda_(bf16|fp16)\.h>", ""),
         (r"  float out;\n  asm\(.*?\);\n  return out;", "  return a != a || b != b ? NAN : a < b ? b : a;"),

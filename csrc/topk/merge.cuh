@@ -13,18 +13,6 @@ struct StreamWorkspace {
   void* maxima = nullptr;  // [rows, groups] of the shared sample
 };
 
-// True in the row's last block to arrive, which then sees what the others wrote.
-template <class Pair>
-__device__ __forceinline__ bool last_block(int* done, int splits) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) block<Pair>().last = atomicAdd(done, 1) == splits - 1;
-  __syncthreads();
-  const bool last = block<Pair>().last;
-  if (last) __threadfence();
-  return last;
-}
-
 // Past L1, which may hold what lay there before.
 template <class Pair>
 __device__ __forceinline__ Pair load_written(const Pair* p) {

@@ -96,6 +96,11 @@ inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas
   return std::min(k, rank);
 }
 
+// Bytes of shared memory behind BlockMemory: pairs, two lists of positions, 4 words a thread.
+constexpr int64_t stream_memory(int64_t capacity, int threads, int64_t pair) {
+  return capacity * pair + (2 * capacity + 7) / 8 * 16 + threads * 16;
+}
+
 // Lanes a row: k must stay below 3/4 of them, or the lanes' best elements bound nothing.
 constexpr int topk_lanes(int64_t n, int64_t k) {
   for (int lanes : {8, 16, 32})
@@ -181,7 +186,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   }
   plan.capacity = std::max(plan.capacity, plan.groups);
   const int64_t pair = plan.wide ? 16 : 8;
-  plan.smem = plan.capacity * pair + (plan.capacity + 7) / 8 * 16;
+  plan.smem = stream_memory(plan.capacity, plan.threads, pair);
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;

@@ -50,7 +50,8 @@ struct WordFilter {
 
 // A Scan has:
 // Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
-// NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; and,
+// NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
+// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec); and,
 // once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or
 // more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says that
 // the smallest elements are wanted; scans that need no such help ignore it.
@@ -58,6 +59,7 @@ template <class K>
 struct ScanAny {
   using Key = K;
   using Order = K;
+  using Top = K;
   static constexpr bool kFlips = false;
 
   template <bool kFlip>
@@ -73,8 +75,21 @@ struct ScanAny {
     return top;
   }
   static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return order; }
+  template <bool kFlip>
+  static __device__ __forceinline__ Key top(const uint4& raw, const KeyCodec<Key>& codec) {
+    return order<kFlip>(raw, codec);
+  }
+  static __device__ __forceinline__ Key better(Key a, Key b) { return a > b ? a : b; }
+  template <bool kFlip>
+  static __device__ __forceinline__ Key top_key(Key top, const KeyCodec<Key>&) {
+    return top;
+  }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     filter_ = {codec, bound};
+    bound_ = bound;
+  }
+  __device__ __forceinline__ bool reaches_top(Key top) const {
+    return top >= bound_;
   }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
@@ -84,6 +99,7 @@ struct ScanAny {
 
  private:
   WordFilter<Key> filter_;
+  Key bound_;
 };
 
 // The bits of a float such that elements reach the bound exactly where !(element <= float), NaNs
@@ -113,6 +129,7 @@ __device__ __forceinline__ float max_nan(float a, float b) {
 struct ScanFloat32 {
   using Key = uint32_t;
   using Order = int32_t;
+  using Top = float;
   static constexpr bool kFlips = true;
 
   template <bool kFlip>
@@ -121,6 +138,15 @@ struct ScanFloat32 {
       return kFlip ? -__uint_as_float(bits) : __uint_as_float(bits);
     };
     return max_nan(max_nan(value(raw.x), value(raw.y)), max_nan(value(raw.z), value(raw.w)));
+  }
+  template <bool kFlip>
+  static __device__ __forceinline__ float top(const uint4& raw, const KeyCodec<Key>&) {
+    return top<kFlip>(raw);
+  }
+  static __device__ __forceinline__ float better(float a, float b) { return max_nan(a, b); }
+  template <bool kFlip>
+  static __device__ __forceinline__ Key top_key(float top, const KeyCodec<Key>& codec) {
+    return codec.encode(static_cast<uint32_t>(__float_as_int(kFlip ? -top : top)));
   }
   template <bool kFlip>
   static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>&) {
@@ -135,9 +161,12 @@ struct ScanFloat32 {
     flip_ = codec.invert & codec.sign;
     below_ = __uint_as_float(float_below(codec, bound));
   }
+  __device__ __forceinline__ bool reaches_top(float top) const {
+    return !(top <= below_);
+  }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
-    return !(top<kFlip>(raw) <= below_);
+    return reaches_top(top<kFlip>(raw));
   }
   __device__ __forceinline__ uint32_t hits(const uint4& raw) const {
     const auto hit = [&](uint32_t bits) {
@@ -155,6 +184,7 @@ template <class Pair>  // __half2 or __nv_bfloat162
 struct ScanFloat16 {
   using Key = uint16_t;
   using Order = uint32_t;
+  using Top = Pair;
   static constexpr bool kFlips = true;
 
   // The larger of both halves is the vector's best element.
@@ -165,11 +195,20 @@ struct ScanFloat16 {
                        __hmax2_nan(pair(raw.z ^ flip), pair(raw.w ^ flip)));
   }
   template <bool kFlip>
-  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
-    const uint32_t both = word(top<kFlip>(raw)) ^ (kFlip ? 0x80008000u : 0);
+  static __device__ __forceinline__ Pair top(const uint4& raw, const KeyCodec<Key>&) {
+    return top<kFlip>(raw);
+  }
+  static __device__ __forceinline__ Pair better(Pair a, Pair b) { return __hmax2_nan(a, b); }
+  template <bool kFlip>
+  static __device__ __forceinline__ Key top_key(Pair top, const KeyCodec<Key>& codec) {
+    const uint32_t both = word(top) ^ (kFlip ? 0x80008000u : 0);
     const Key low = codec.encode(static_cast<Key>(both)),
               high = codec.encode(static_cast<Key>(both >> 16));
     return low > high ? low : high;
+  }
+  template <bool kFlip>
+  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
+    return top_key<kFlip>(top<kFlip>(raw), codec);
   }
   static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) {
     return static_cast<Key>(order);
@@ -179,9 +218,12 @@ struct ScanFloat16 {
     const uint32_t below = float_below(codec, bound);
     below_ = pair(below | below << 16);
   }
+  __device__ __forceinline__ bool reaches_top(Pair top) const {
+    return !__hble2(top, below_);
+  }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
-    return !__hble2(top<kFlip>(raw), below_);
+    return reaches_top(top<kFlip>(raw));
   }
   __device__ __forceinline__ uint32_t hits(const uint4& raw) const {
     const auto hit = [&](uint32_t bits) {  // both elements of a word: all ones where not greater

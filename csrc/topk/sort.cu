@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/launch.h"
-#include "topk/select.cuh"
+#include "topk/rank.cuh"
 
 namespace gpuprims {
 namespace {

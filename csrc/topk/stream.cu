@@ -33,7 +33,14 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
     at[u] = static_cast<uint32_t>(run) * 8 + threadIdx.x % 8;
     seen[u] = part.load(at[u]);
   }
-  Pair best = tile_pair<S, Pair>(part, seen, [&](int u) { return at[u]; }, 0, codec);
+  Pair best = 0;
+  typename S::Top tops[tuning::kSampleVectors];
+  if (!part.mask)
+    best = tops_pair<S, Pair>(part, seen, tops, [&](int u) { return at[u]; }, 0, codec);
+  for (int u = 0; part.mask && u < tuning::kSampleVectors; ++u) {
+    const Pair pair = vector_pair<S, Pair>(part, at[u], 0, codec);
+    if (pair > best) best = pair;
+  }
   for (int step = lanes / 2; step > 0; step /= 2) {
     const Pair other = shuffle_xor(best, step);
     if (other > best) best = other;
@@ -48,6 +55,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
   const Pair* const maxima = static_cast<const Pair*>(ws.maxima) + row * shape.maxima;
   const auto best_of = [&](int first, int step) {
     Pair top = 0;
+#pragma unroll 4
     for (int i = first; i < shape.maxima; i += step) {
       const Pair pair = load_written(maxima + i);
       if (pair > top) top = pair;
@@ -75,6 +83,7 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   if (threadIdx.x == 0) at = atomicAdd(ws.counts + row, count);
   __syncthreads();
   Pair* const out = static_cast<Pair*>(ws.pairs) + row * shape.splits * shape.flush + at;
+#pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads) out[i] = buffer<Pair>()[i];
   __threadfence();
   __syncthreads();
@@ -103,10 +112,9 @@ __global__ void __launch_bounds__(kThreads,
                 const __grid_constant__ StreamShape shape,
                 const __grid_constant__ StreamWorkspace ws, bool retry) {
   if (retry) cudaGridDependencySynchronize();
-  if (threadIdx.x == 0) block<Pair>().full = 0;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     if (retry && !ws.again[row]) continue;
-    const int64_t begin = blockIdx.y * shape.chunk;
+    const int64_t begin = kThreads > 128 ? blockIdx.y * shape.chunk : 0;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
     Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
@@ -116,7 +124,7 @@ __global__ void __launch_bounds__(kThreads,
       return shape.rank > 0 ? shared_bound<Pair, kThreads>(ws, shape, row) : Pair(0);
     });
     const int wanted = static_cast<int>(args.k);
-    if (shape.splits > 1) {
+    if (kThreads > 128 && shape.splits > 1) {
       if (count > shape.flush) {
         __syncthreads();
         keep_best<Pair, kThreads>(count, wanted, shape.capacity);
@@ -134,10 +142,15 @@ __global__ void __launch_bounds__(kThreads,
       count = merge_parts<Pair, kThreads>(written, total, wanted, shape.capacity);
     }
     __syncthreads();
+    const uint16_t* const order = rank_best<Pair, kThreads>(count, wanted, shape.capacity);
     const Output<typename S::Key> output(args, place);
-    emit_sorted<Pair, kThreads>(count, wanted, shape.capacity,
-                                [&](int64_t rank, Pair pair) { output.put(rank, pair, codec); });
-    for (int i = count + threadIdx.x; i < wanted; i += kThreads) output.put_missing(i);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < wanted; i += kThreads) {
+      if (i < count)
+        output.put(i, buffer<Pair>()[order[i]], codec);
+      else
+        output.put_missing(i);
+    }
     __syncthreads();
   }
 }

@@ -2,12 +2,14 @@
 //
 // Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says
 // they reach (then the count is checked at the end, and the part read again without a bound if luck
-// failed). When the buffer overflows, a radix select keeps the best k and raises the bound; what
-// did not fit is offered again. So the result never depends on the bound's quality, only the time
-// does. Warps run free between overflows.
+// failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a few
+// instructions a vector. When the list is full, and at the end, the block takes the listed vectors
+// up again (they are in the L2 cache), a thread a vector, and stores their elements. When the buffer
+// of pairs overflows, a radix select keeps the best k and raises the bound; what did not fit is
+// offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
+#include "topk/rank.cuh"
 #include "topk/scan.cuh"
-#include "topk/select.cuh"
 
 namespace gpuprims {
 
@@ -51,8 +53,9 @@ struct Part {
 
   __device__ __forceinline__ uint32_t position(uint32_t v) const { return head + v * kVector; }
   __device__ __forceinline__ bool keeps(uint32_t at) const { return !mask || mask[at * mask_step]; }
+  // v may be any number where there is a vector: the last one stands in for those behind it.
   __device__ __forceinline__ uint4 load(uint32_t v) const {
-    return v < vectors ? load_streaming(data + position(v)) : make_uint4(0, 0, 0, 0);
+    return load_streaming(data + position(v < vectors ? v : vectors - 1));
   }
 
   // At most 2 * kVector - 2 elements are in no vector.
@@ -62,54 +65,50 @@ struct Part {
   }
 };
 
-// A pair that some element of vector v equals or beats, or 0.
+// A pair that some element of vector v equals or beats, or 0. For long ranks and masked rows: slow.
 template <class Scan, class Pair, class Key = typename Scan::Key>
-__device__ __forceinline__ Pair vector_pair(const Part<Key>& part, const uint4& raw, uint32_t v,
-                                            uint64_t origin, const KeyCodec<Key>& codec) {
-  if (v >= part.vectors) return 0;
-  const uint32_t at = part.position(v);
-  if (!part.mask) {
-    const auto order =
-        with_flip<Scan>(codec, [&](auto flip) { return Scan::template order<flip>(raw, codec); });
-    return make_pair<Pair>(Scan::key(order, codec), origin + at + Vector<Key>::kSize - 1);
-  }
+__device__ __noinline__ Pair vector_pair(const Key* data, const uint8_t* mask, int64_t mask_step,
+                                         uint64_t index, const KeyCodec<Key>& codec) {
   Pair best = 0;
-  for_hits<Pair>(raw, (1u << Vector<Key>::kSize) - 1, origin + at, codec, [&](int j, Pair pair) {
-    if (pair > best && part.keeps(at + j)) best = pair;
-    return true;
-  });
+  for_hits<Pair>(load_streaming(data), (1u << Vector<Key>::kSize) - 1, index, codec,
+                 [&](int j, Pair pair) {
+                   if (pair > best && (!mask || mask[j * mask_step])) best = pair;
+                   return true;
+                 });
   return best;
 }
+template <class Scan, class Pair, class Key = typename Scan::Key>
+__device__ __forceinline__ Pair vector_pair(const Part<Key>& part, uint32_t v, uint64_t origin,
+                                            const KeyCodec<Key>& codec) {
+  if (v >= part.vectors) return 0;
+  const uint32_t at = part.position(v);
+  return vector_pair<Scan, Pair>(part.data + at, part.mask ? part.mask + at * part.mask_step : nullptr,
+                                 part.mask_step, origin + at, codec);
+}
 
-// The best of a thread's vectors of a tile. Later vectors have higher indices, so they must be
-// better to win.
+// The tops of a thread's vectors, whose numbers rise, and a pair that some element of them equals or
+// beats, or 0: the best key, with the index of the first vector or, if that has no such key, of the
+// last. For rows without a mask.
 template <class Scan, class Pair, int kCount, class Key, class Number>
-__device__ __forceinline__ Pair tile_pair(const Part<Key>& part, const uint4 (&tile)[kCount],
-                                          const Number& number, uint64_t origin,
-                                          const KeyCodec<Key>& codec) {
-  if (part.mask) {
-    Pair best = 0;
-#pragma unroll 1
-    for (int u = 0; u < kCount; ++u) {
-      const Pair pair = vector_pair<Scan, Pair>(part, pick(tile, u), number(u), origin, codec);
-      if (pair > best) best = pair;
-    }
-    return best;
-  }
-  if (number(0) >= part.vectors) return 0;  // numbers rise
+__device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&tile)[kCount],
+                                          typename Scan::Top (&tops)[kCount], const Number& number,
+                                          uint64_t origin, const KeyCodec<Key>& codec) {
   uint32_t from = number(0);
-  const auto best = with_flip<Scan>(codec, [&](auto flip) {
-    auto top = Scan::template order<flip>(tile[0], codec);
+  const Key key = with_flip<Scan>(codec, [&](auto flip) {
+    tops[0] = Scan::template top<flip>(tile[0], codec);
+    auto best = tops[0];
 #pragma unroll
     for (int u = 1; u < kCount; ++u) {
-      const auto order = Scan::template order<flip>(tile[u], codec);
+      tops[u] = Scan::template top<flip>(tile[u], codec);
       const uint32_t v = number(u);
-      if (v < part.vectors && order > top) top = order, from = v;
+      if (v < part.vectors) best = Scan::better(best, tops[u]), from = v;
     }
+    const Key top = Scan::template top_key<flip>(best, codec);
+    if (Scan::template top_key<flip>(tops[0], codec) == top) from = number(0);
     return top;
   });
-  return make_pair<Pair>(Scan::key(best, codec),
-                         origin + part.position(from) + Vector<Key>::kSize - 1);
+  if (number(0) >= part.vectors) return 0;
+  return make_pair<Pair>(key, origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
 template <class S, class Pair, int kThreads, int kUnroll>
@@ -118,7 +117,8 @@ class Stream {
   using Key = typename S::Key;
   static constexpr int kVector = Vector<Key>::kSize;
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
-  static constexpr int kSlots = kUnroll * kVector;       // elements a thread takes of a tile
+  static constexpr int kList = 4 * kThreads;             // vectors the list holds
+  static constexpr bool kMaySplit = kThreads > 128;
 
   __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec,
                                     const StreamShape& shape, const RowPlace& place, int64_t begin,
@@ -135,24 +135,29 @@ class Stream {
   template <class Shared>
   __device__ __forceinline__ int run(const Shared& shared) {
     auto& s = block<Pair>();
-    uint4 tile[kUnroll];
-    const bool sample = shape_.sampled && shape_.rank > 0;
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-      tile[u] = part_.load(sample ? sample_vector(u) : tile_vector(0, u));
-    bool loaded = !sample;
-    Pair bound = shape_.splits > 1 ? shared() : shape_.rank > 0 ? sample_bound(tile) : Pair(0);
+    typename S::Top tops[kUnroll];
+    bool known = false;  // tops are those of the first tile
+    Pair bound = 0;
+    if (kMaySplit && shape_.splits > 1) {
+      prefetch_tile();
+      bound = shared();
+    } else if (shape_.rank > 0 && (part_.mask || shape_.groups > topk_tuning::kMaxGroups)) {
+      bound = slow_bound();
+    } else if (shape_.rank > 0) {
+      bound = sample_bound(tops);
+      known = !shape_.sampled;
+    }
     while (true) {
       use_bound(bound);
-      if (threadIdx.x == 0) s.count = 0;
+      if (threadIdx.x == 0) s.count = 0, s.hits = 0;
       __syncthreads();
       if (threadIdx.x < part_.edges()) offer_edge(part_.edge(threadIdx.x));
-      read(tile, loaded);
+      read(known, known ? reaching(tops) : ~0u);
       const int count = s.count;
-      if (count >= k_ || bound == 0 || shape_.splits > 1) return count;
+      if (count >= k_ || bound == 0 || (kMaySplit && shape_.splits > 1)) return count;
       __syncthreads();
       bound = 0;  // the sample misled, or the mask left fewer than k
-      loaded = false;
+      known = false;
     }
   }
 
@@ -163,6 +168,23 @@ class Stream {
     return v + u * kThreads + threadIdx.x;
   }
 
+  __device__ __forceinline__ void load_tile(uint4 (&tile)[kUnroll], uint32_t v) const {
+    if (v + kTile <= part_.vectors) {
+      const Key* const first = part_.data + part_.position(v + threadIdx.x);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) tile[u] = load_streaming(first + u * kThreads * kVector);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) tile[u] = part_.load(tile_vector(v, u));
+    }
+  }
+
+  // The first tile to L2, a line a thread.
+  __device__ __forceinline__ void prefetch_tile() const {
+    const uint32_t at = threadIdx.x * (128 / sizeof(Key));
+    if (at < part_.length && threadIdx.x < kTile / 8) prefetch(part_.data + at);
+  }
+
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
   __device__ __forceinline__ uint32_t sample_vector(int u) const {
     constexpr uint32_t kRuns = kUnroll * kThreads / 32;
@@ -171,24 +193,36 @@ class Stream {
     return static_cast<uint32_t>(run) * 32 + threadIdx.x % 32;
   }
 
-  __device__ __forceinline__ Pair sample_bound(const uint4 (&seen)[kUnroll]) const {
-    const auto number = [&](int u) {
-      return shape_.sampled ? sample_vector(u) : tile_vector(0, u);
-    };
-    if (shape_.groups > kThreads) {
-#pragma unroll 1
-      for (int u = 0; u < kUnroll; ++u)
-        buffer<Pair>()[u * kThreads + threadIdx.x] =
-            vector_pair<S, Pair>(part_, pick(seen, u), number(u), origin_, codec_);
-      __syncthreads();
-      return select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
+  __device__ __forceinline__ uint32_t seen_vector(int u) const {
+    return shape_.sampled ? sample_vector(u) : tile_vector(0, u);
+  }
+
+  __device__ __forceinline__ Pair sample_bound(typename S::Top (&tops)[kUnroll]) const {
+    const auto number = [&](int u) { return seen_vector(u); };
+    Pair best = 0;
+    if (part_.vectors > 0) {
+      uint4 seen[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) seen[u] = part_.load(number(u));
+      best = tops_pair<S, Pair>(part_, seen, tops, number, origin_, codec_);
     }
-    const Pair top = tile_pair<S, Pair>(part_, seen, number, origin_, codec_);
-    if (shape_.groups <= topk_tuning::kMaxGroups)
-      return group_bound<Pair, kThreads>(top, shape_.groups, shape_.rank);
-    buffer<Pair>()[threadIdx.x] = top;
+    return group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank);
+  }
+
+  // The bound of masked rows, and where every thread, or every vector, is a group.
+  __device__ __forceinline__ Pair slow_bound() const {
+    const bool each = shape_.groups > kThreads;
+    Pair best = 0;
+#pragma unroll 1
+    for (int u = 0; u < kUnroll; ++u) {
+      const Pair pair = vector_pair<S, Pair>(part_, seen_vector(u), origin_, codec_);
+      if (each || pair > best) best = pair;
+      if (each || u == kUnroll - 1) buffer<Pair>()[(each ? u * kThreads : 0) + threadIdx.x] = best;
+    }
     __syncthreads();
-    return select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
+    return shape_.groups <= topk_tuning::kMaxGroups
+               ? group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank)
+               : select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
   }
 
   // Elements at or before the bound's index may equal its key; later ones must beat it.
@@ -204,47 +238,70 @@ class Stream {
     strict_.set(codec_, static_cast<Key>(key == static_cast<Key>(~Key(0)) ? key : key + 1));
   }
 
-  // A warp moves as one, so that its loads stay whole; warps wait for each other only where the
-  // buffer is full.
-  __device__ __forceinline__ void read(uint4 (&tile)[kUnroll], bool loaded) {
+  // Warps run free between barriers, at which the block takes up what they have listed. A warp moves
+  // as one, so that its loads stay whole. pending: this thread's vectors of the tile that may have to
+  // be listed, and if `known`, they do.
+  __device__ __forceinline__ void read(bool known, uint32_t pending) {
+    auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
-    int from = 0;    // this thread's slots before it have been offered
     while (true) {
-      while (v < part_.vectors && !full()) {
-        if (!loaded) {
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) tile[u] = part_.load(tile_vector(v, u));
+      bool stuck = false;
+      while (v < part_.vectors && part_.position(v) <= last_at_) {
+        if (!known) {
+          uint4 tile[kUnroll];
+          load_tile(tile, v);
+          pending &= reaching(tile, v);
         }
-        loaded = false;
-        uint32_t vectors = 0;
-        with_flip<S>(codec_, [&](auto flip) {
-#pragma unroll
-          for (int u = 0; u < kUnroll; ++u) {
-            const uint32_t at = part_.position(tile_vector(v, u));
-            const S& scan = at > bound_at_ ? strict_ : loose_;
-            vectors |= static_cast<uint32_t>(scan.template reaches<flip>(tile[u]) && at <= last_at_)
-                       << u;
-          }
-        });
-        vectors &= ~0u << (from / kVector);
-        from = vectors ? offer(tile, v, vectors, from) : kSlots;
-        if (__any_sync(~0u, from < kSlots)) {
-          if (threadIdx.x % 32 == 0) atomicExch(&block<Pair>().full, 1);
-          break;
-        }
-        from = 0;
-        v = part_.position(v) > last_at_ ? part_.vectors : v + kTile;
+        known = false;
+        if (pending) pending = list(pending, v);
+        stuck = __any_sync(~0u, pending != 0);
+        if (stuck) break;
+        pending = ~0u;
+        v += kTile;
       }
-      if (!__syncthreads_or(v < part_.vectors)) return;
-      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, shape_.capacity));
+      const bool more = __syncthreads_or(stuck);
+      take_up(s.hits < kList ? s.hits : kList);
+      if (!more) return;
+      if (threadIdx.x == 0) s.hits = 0;
+      __syncthreads();
     }
   }
 
-  // Whether a warp has found the buffer full: a whole warp asks, with one atomic read, since others
-  // may write.
-  static __device__ __forceinline__ bool full() {
-    const int flag = threadIdx.x % 32 == 0 ? atomicOr(&block<Pair>().full, 0) : 0;
-    return __shfl_sync(~0u, flag, 0);
+  // Bit u: this thread's vector u of the tile may hold an element that reaches the bound.
+  template <class Reaches>
+  __device__ __forceinline__ uint32_t reaching(uint32_t v, const Reaches& reaches) const {
+    const uint32_t first = v + threadIdx.x, from = part_.position(first);
+    uint32_t hits = 0;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const uint32_t at = from + u * kThreads * kVector;
+      S scan = loose_;
+      if (at > bound_at_) scan = strict_;
+      if (reaches(scan, u) && at <= last_at_) hits |= 1u << u;
+    }
+    if (v + kTile > part_.vectors) {  // the last tile
+      const uint32_t left = first < part_.vectors ? part_.vectors - first : 0;
+      hits &= (1u << (left + kThreads - 1) / kThreads) - 1;
+    }
+    return hits;
+  }
+  __device__ __forceinline__ uint32_t reaching(const uint4 (&tile)[kUnroll], uint32_t v) const {
+    return with_flip<S>(codec_, [&](auto flip) {
+      return reaching(v, [&](const S& scan, int u) { return scan.template reaches<flip>(tile[u]); });
+    });
+  }
+  __device__ __forceinline__ uint32_t reaching(const typename S::Top (&tops)[kUnroll]) const {
+    return reaching(0, [&](const S& scan, int u) { return scan.reaches_top(tops[u]); });
+  }
+
+  // Appends vectors of the tile to the list; returns those that found no room.
+  __device__ __forceinline__ uint32_t list(uint32_t hits, uint32_t v) const {
+    uint32_t* const vectors = scratch<Pair>(shape_.capacity);
+    int at = shared_add(&block<Pair>().hits, __popc(hits));
+#pragma unroll 1
+    for (; hits && at < kList; hits &= hits - 1)
+      vectors[at++] = tile_vector(v, __ffs(static_cast<int>(hits)) - 1);
+    return hits;
   }
 
   // There are few edges, and they come first: there is room.
@@ -254,32 +311,34 @@ class Stream {
       buffer<Pair>()[atomicAdd(&block<Pair>().count, 1)] = pair;
   }
 
-  // Stores the elements of the tile's `vectors`, from slot `from` on, that reach the bound; returns
-  // the first that found no room, or kSlots.
-  __device__ __forceinline__ int offer(const uint4 (&tile)[kUnroll], uint32_t v, uint32_t vectors,
-                                       int from) {
+  // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
+  __device__ __forceinline__ void take_up(int listed) {
+    const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
+    int i = threadIdx.x;
+    uint32_t pending = ~0u;  // elements of vector i that have not been offered
+    while (true) {
+      bool lost = false;
 #pragma unroll 1
-    while (vectors) {
-      const int u = __ffs(static_cast<int>(vectors)) - 1;
-      vectors &= vectors - 1;
-      const uint32_t number = tile_vector(v, u);
-      if (number >= part_.vectors) break;
-      const uint4 raw = pick(tile, u);
-      const uint32_t at = part_.position(number);
-      int lost = kSlots;
-      const bool all =
-          for_hits<Pair>(raw, loose_.hits(raw), origin_ + at, codec_, [&](int j, Pair pair) {
-            if (u * kVector + j < from || pair < bound_ || !part_.keeps(at + j)) return true;
-            const int to = atomicAdd(&block<Pair>().count, 1);
-            if (to < shape_.capacity)
-              buffer<Pair>()[to] = pair;
-            else
-              lost = u * kVector + j;
-            return to < shape_.capacity;
-          });
-      if (!all) return lost;
+      while (i < listed && !lost) {
+        const uint32_t at = part_.position(vectors[i]);
+        const uint4 raw = load_streaming(part_.data + at);
+        const uint32_t hits = loose_.hits(raw) & pending;
+        for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
+          if (pair < bound_ || !part_.keeps(at + j)) return true;
+          const int to = atomicAdd(&block<Pair>().count, 1);
+          if (to < shape_.capacity) {
+            buffer<Pair>()[to] = pair;
+            return true;
+          }
+          pending = ~0u << j;
+          lost = true;
+          return false;
+        });
+        if (!lost) i += kThreads, pending = ~0u;
+      }
+      if (!__syncthreads_or(lost)) return;
+      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, shape_.capacity));
     }
-    return kSlots;
   }
 
   const Part<Key> part_;

@@ -189,6 +189,10 @@ T __shfl_xor_sync(unsigned, T value, int mask) {
   return simt::shuffle(value, simt::lane() ^ mask);
 }
 template <class T>
+T __shfl_up_sync(unsigned, T value, int by) {
+  return simt::shuffle(value, simt::lane() >= by ? simt::lane() - by : simt::lane());
+}
+template <class T>
 T __shfl_down_sync(unsigned, T value, int by) {
   return simt::shuffle(value, simt::lane() + by < 32 ? simt::lane() + by : simt::lane());
 }
@@ -229,9 +233,9 @@ T atomicAdd(T* at, U value) {
   simt::maybe_suspend();
   return old;
 }
-inline int atomicOr(int* at, int value) {
+inline int atomicMin(int* at, int value) {
   simt::maybe_suspend();
-  return std::exchange(*at, *at | value);
+  return std::exchange(*at, std::min(*at, value));
 }
 inline int atomicExch(int* at, int value) {
   simt::maybe_suspend();

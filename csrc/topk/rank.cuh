@@ -1,0 +1,181 @@
+// The best pairs of a block's buffer, in order: by counting where they are few, by bins where they
+// spread, by a bitonic sort where they do not.
+#pragma once
+#include "topk/select.cuh"
+
+namespace gpuprims {
+
+// Bitonic sort, descending, of kThreads * kItems pairs, of which `count` are there and the others
+// 0. A thread holds neighbours; exchanges go through registers, then shuffles, then, between warps,
+// shared memory.
+template <class Pair, int kThreads, int kItems>
+__device__ __noinline__ void sort_items(int count) {
+  Pair* const pairs = buffer<Pair>();
+  const int thread = threadIdx.x, first = thread * kItems;
+  Pair item[kItems];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) item[i] = first + i < count ? pairs[first + i] : Pair(0);
+#pragma unroll 1
+  for (int run = 2; run <= kThreads * kItems; run *= 2) {
+#pragma unroll 1
+    for (int step = run / 2; step >= kItems; step /= 2) {
+      const bool best =
+          ((first & step) == 0) == ((first & run) == 0);  // which of two this thread keeps
+      if (step >= 32 * kItems) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) pairs[i * kThreads + thread] = item[i];
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          const Pair other = pairs[i * kThreads + (thread ^ (step / kItems))];
+          if ((other > item[i]) == best) item[i] = other;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          const Pair other = shuffle_xor(item[i], step / kItems);
+          if ((other > item[i]) == best) item[i] = other;
+        }
+      }
+    }
+#pragma unroll
+    for (int step = kItems / 2; step > 0; step /= 2) {
+      if (step >= run) continue;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) {
+        if (i & step) continue;
+        const Pair a = item[i], b = item[i + step];
+        if ((a < b) == (((first + i) & run) == 0)) item[i] = b, item[i + step] = a;
+      }
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) pairs[first + i] = item[i];
+  __syncthreads();
+}
+
+// Sorts the first `count` pairs, descending. The buffer must have room for the next power of two,
+// and for a pair a thread; at most 8 pairs a thread.
+template <class Pair, int kThreads>
+__device__ __forceinline__ void block_sort(int count) {
+  if (count <= kThreads)
+    sort_items<Pair, kThreads, 1>(count);
+  else if (count <= 2 * kThreads)
+    sort_items<Pair, kThreads, 2>(count);
+  else if (count <= 4 * kThreads)
+    sort_items<Pair, kThreads, 4>(count);
+  else
+    sort_items<Pair, kThreads, 8>(count);
+}
+
+// Sums over the threads before this one. `words` are free behind the next barrier.
+template <class Pair, int kThreads>
+__device__ __forceinline__ uint32_t sum_before(uint32_t mine) {
+  auto& s = block<Pair>();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const auto inclusive = [&](uint32_t sum) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const uint32_t other = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += other;
+    }
+    return sum;
+  };
+  const uint32_t sum = inclusive(mine);
+  if (lane == 31) s.words[warp][0] = sum;
+  __syncthreads();
+  const uint32_t warps = inclusive(lane < kThreads / 32 ? s.words[lane][0] : 0);
+  const uint32_t before = __shfl_sync(~0u, warps, warp == 0 ? 0 : warp - 1);
+  return sum - mine + (warp == 0 ? 0 : before);
+}
+
+// Writes to order[rank] where in the buffer the pair of that rank is, for the best k pairs: a pair's
+// rank is the number of better ones, counted by as many threads as there are for it.
+template <class Pair, int kThreads>
+__device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* order) {
+  Pair* const pairs = buffer<Pair>();
+  int shift = 0;
+  while (shift < 5 && count << (shift + 1) <= kThreads) ++shift;
+  const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1);
+  if (threadIdx.x == 0) pairs[count] = 0;  // pairs are read by twos
+  __syncthreads();
+#pragma unroll 1
+  for (int first = 0; first < count; first += kThreads >> shift) {
+    const int i = first + (threadIdx.x >> shift);
+    const Pair mine = i < count ? pairs[i] : Pair(0);
+    int better = 0;
+#pragma unroll 4
+    for (int other = 2 * lane; other < count; other += 2 * lanes)  // 16-byte loads of narrow pairs
+      better += (pairs[other] > mine) + (pairs[other + 1] > mine);
+#pragma unroll 1
+    for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
+    if (lane == 0 && i < count && better < k) order[better] = static_cast<uint16_t>(i);
+  }
+}
+
+// The same by bins of the first bits in which pairs differ, and by counting within a bin. False
+// where a bin that counts is crowded.
+template <class Pair, int kThreads>
+__device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uint16_t* order) {
+  constexpr int kBits = kThreads == 128 ? 8 : kThreads == 512 ? 10 : 11;
+  constexpr int kBins = 1 << kBits, kCrowd = 64;
+  static_assert(kBins == 2 * kThreads);
+  const Pair* const pairs = buffer<Pair>();
+  uint32_t* const bins = scratch<Pair>(capacity);
+  uint16_t* const binned = positions<Pair>(capacity);
+  bins[threadIdx.x] = 0, bins[threadIdx.x + kThreads] = 0;
+  const int top = highest_difference<Pair, kThreads>(count);  // with a barrier
+  const int shift = top >= kBits ? top - kBits + 1 : 0;
+  const auto bin = [&](Pair pair) {
+    return static_cast<uint32_t>(pair >> shift) & static_cast<uint32_t>(kBins - 1);
+  };
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += kThreads) atomicAdd(&bins[bin(pairs[i])], 1u);
+  __syncthreads();
+  uint32_t* const mine = bins + kBins - 2 - 2 * threadIdx.x;  // from the top, two a thread
+  const uint32_t low = mine[0], high = mine[1], wanted = static_cast<uint32_t>(k);
+  const uint32_t start = sum_before<Pair, kThreads>(low + high);
+  mine[1] = start, mine[0] = start + high;
+  const bool crowded =
+      (start < wanted && high > kCrowd) || (start + high < wanted && low > kCrowd);
+  if (__syncthreads_or(crowded)) return false;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += kThreads)
+    binned[atomicAdd(&bins[bin(pairs[i])], 1u)] = static_cast<uint16_t>(i);
+  __syncthreads();
+  // bins now holds each bin's end, which is the start of the bin below.
+#pragma unroll 1
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const uint16_t at = binned[i];
+    const Pair pair = pairs[at];
+    const uint32_t b = bin(pair), end = bins[b], begin = b == kBins - 1 ? 0 : bins[b + 1];
+    if (begin >= wanted) break;
+    uint32_t rank = begin;
+#pragma unroll 1
+    for (uint32_t other = begin; other < end; ++other) rank += pairs[binned[other]] > pair;
+    if (rank < wanted) order[rank] = at;
+  }
+  return true;
+}
+
+// Finds the best min(k, count) pairs of the buffer in order: order[rank] says where in the buffer
+// each is. The buffer has room for a pair more, and for a power of two >= k. Ends with a barrier.
+template <class Pair, int kThreads>
+__device__ __noinline__ const uint16_t* rank_best(int count, int k, int capacity) {
+  constexpr int kByCounting = kThreads == 128 ? 64 : 192;
+  uint16_t* const order = ranked<Pair>(capacity);
+  if (count <= kByCounting) {
+    rank_by_counting<Pair, kThreads>(count, k, order);
+  } else if (!rank_by_bins<Pair, kThreads>(count, k, capacity, order)) {
+    if (count > k) keep_best<Pair, kThreads>(count, k, capacity);
+    block_sort<Pair, kThreads>(count < k ? count : k);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < k; i += kThreads) order[i] = static_cast<uint16_t>(i);
+  }
+  __syncthreads();
+  return order;
+}
+
+}  // namespace gpuprims
