@@ -68,7 +68,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
     includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
+    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment", "-fno-sanitize-recover=alignment", "--param", "asan-stack=0", "-isystem", headers]
     target = folder / "emulated_topk"
     done = subprocess.run(
         [compiler, *flags, *includes, main, other, "-o", target], capture_output=True, text=True

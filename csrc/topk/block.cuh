@@ -13,7 +13,7 @@ struct BlockMemory {
   alignas(16) uint32_t bins[256];
   alignas(16) Pair bound;
   alignas(16) Pair groups[topk_tuning::kMaxGroups];
-  uint32_t words[32][8];  // a warp's AND and OR, up to 4 words each; or its sum
+  uint32_t words[32][8];  // a warp's extremes, up to 4 words each; or its sum
   int digit;
   int rest;  // how many of the digit's pairs are still wanted
   int size;  // how many pairs have the digit

@@ -63,8 +63,8 @@ struct TopkPlan {
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;   // larger k sort
 constexpr int kWarpItems = 16;      // elements a lane of warp_row
-constexpr int kUnroll = 4;          // 16-byte loads in flight a thread; twice that in blocks of 128
-constexpr int kSmallBlockK = 1024;  // blocks of 128 threads sort at most 8 pairs a thread
+constexpr int kUnroll = 8;          // 16-byte loads in flight a thread
+constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
 constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
@@ -75,11 +75,12 @@ constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions f
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
 
-// Groups of which the want-th best is a useful bound, or 0.
+// Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
+// the same rank leaves fewer candidates.
 constexpr int groups_for(int64_t want) {
-  for (int groups : {32, 64, 128})
-    if (want * 4 <= groups * 3) return groups;
-  return 0;
+  for (int groups : {32, 64})
+    if (want * 3 <= groups * 2) return groups;
+  return want * 4 <= kMaxGroups * 3 ? kMaxGroups : 0;
 }
 }  // namespace topk_tuning
 
@@ -120,32 +121,35 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
   const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
-  const int64_t small_tile = 128LL * 2 * t::kUnroll * vector,
-                large_tile = 1024LL * t::kUnroll * vector;
-  if (p.rows > 2LL * p.sms && p.k <= t::kSmallBlockK && p.forced != TopkAlgo::split_row && !rare)
+  const int64_t thread_tile = int64_t{t::kUnroll} * vector;
+  const auto fits = [&](int threads, int64_t elements) {
+    return elements <= threads * thread_tile && p.k <= threads * t::kSortedItems && !rare;
+  };
+  if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
+      !rare) {
     plan.threads = 128;  // eight blocks a multiprocessor
-  else if (!rare && (p.n <= large_tile || (p.rows <= p.sms && p.rows > 16) ||
-                     (p.rows <= 16 && p.n <= 2 * large_tile * p.sms / p.rows)))
-    plan.threads = 1024;  // one: for latency, and to merge in fewer steps
-  else
+  } else {
     plan.threads = 512;
-  const int64_t tile = plan.threads == 128 ? small_tile : plan.threads * t::kUnroll * vector;
-  const bool one_tile = plan.threads == 1024 && p.n <= large_tile && p.rows > 1;
-  if (p.forced != TopkAlgo::block_row && plan.threads != 128 && !one_tile) {
-    const int64_t resident = static_cast<int64_t>(p.sms) * 1024 / plan.threads;
-    const int64_t least = plan.threads == 1024 ? tile / 4 : tile;  // elements worth a block
-    plan.splits = static_cast<int>(std::clamp<int64_t>(
-        resident / p.rows, 1, std::min<int64_t>(divide_up(p.n, least), t::kMaxSplits)));
+    // One block a multiprocessor for latency, two for bandwidth.
+    const int64_t tile = 512 * thread_tile;
+    const bool alone =
+        p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows && !rare;
+    if (p.forced != TopkAlgo::block_row && p.n > tile)
+      plan.splits = static_cast<int>(std::clamp<int64_t>(
+          p.sms * (alone ? 1 : 2) / p.rows, 1,
+          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile), t::kMaxSplits)));
+    if (fits(256, divide_up(p.n, plan.splits))) plan.threads = 256;
   }
+  const int64_t tile = plan.threads * thread_tile;
   if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
   plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
   plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
-  // Room for k and a good deal of candidates, and for the sort of k.
-  plan.capacity = std::max(
-      {static_cast<int>(p.k) + 1024, plan.threads, static_cast<int>(std::bit_ceil<uint64_t>(p.k))});
+  // Room for k and a good deal of candidates (a sorted row has eight times those of a random one),
+  // and for the sort of k.
+  plan.capacity = std::max(static_cast<int>(p.k) + 1600, static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
   if (plan.splits > 1) {
     // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
     // ones).
@@ -155,7 +159,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
     const int64_t sample = plan.sample_blocks * per_block;
     plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 6));
-    plan.groups = plan.rank * 2 <= t::kMaxGroups ? t::kMaxGroups : t::kManyGroups;
+    plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
     const int threads = plan.sample_blocks * t::kSampleThreads;
     if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
     plan.sample_lanes = 1;
@@ -175,16 +179,14 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   } else {
     plan.sampled = plan.chunk > tile;
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
-    // Where the sample stands for more, groups of several winners cost candidates: take more
-    // groups.
-    const int few =
-        plan.sampled && t::groups_for(rank * 2) ? t::groups_for(rank * 2) : t::groups_for(rank);
+    const int few = plan.threads == 128 && t::groups_for(rank) && !plan.wide ? 128  // see warps_bound
+                                                                             : t::groups_for(rank);
     plan.groups = few                        ? few
                   : rank * 2 <= plan.threads ? plan.threads
                                              : static_cast<int>(tile / vector);
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
-  plan.capacity = std::max(plan.capacity, plan.groups);
+  plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
   plan.smem = stream_memory(plan.capacity, plan.threads, pair);
   if (plan.splits > 1)

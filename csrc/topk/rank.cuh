@@ -108,38 +108,42 @@ __device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* ord
     int better = 0;
 #pragma unroll 4
     for (int other = 2 * lane; other < count; other += 2 * lanes)  // 16-byte loads of narrow pairs
-      better += (pairs[other] > mine) + (pairs[other + 1] > mine);
+      better = count_better(better, mine, pairs[other], pairs[other + 1]);
 #pragma unroll 1
     for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
     if (lane == 0 && i < count && better < k) order[better] = static_cast<uint16_t>(i);
   }
 }
 
-// The same by bins of the first bits in which pairs differ, and by counting within a bin. False
+// The same by bins, evenly spread from the lowest pair to the highest, and by counting within a bin. False
 // where a bin that counts is crowded.
 template <class Pair, int kThreads>
 __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uint16_t* order) {
-  constexpr int kBits = kThreads == 128 ? 8 : kThreads == 512 ? 10 : 11;
-  constexpr int kBins = 1 << kBits, kCrowd = 64;
-  static_assert(kBins == 2 * kThreads);
+  constexpr int kBins = 4 * kThreads, kCrowd = 64;
+  constexpr int kBits = kThreads == 128 ? 9 : kThreads == 256 ? 10 : 11;
+  static_assert(kBins == 1 << kBits);
   const Pair* const pairs = buffer<Pair>();
   uint32_t* const bins = scratch<Pair>(capacity);
   uint16_t* const binned = positions<Pair>(capacity);
-  bins[threadIdx.x] = 0, bins[threadIdx.x + kThreads] = 0;
-  const int top = highest_difference<Pair, kThreads>(count);  // with a barrier
-  const int shift = top >= kBits ? top - kBits + 1 : 0;
-  const auto bin = [&](Pair pair) {
-    return static_cast<uint32_t>(pair >> shift) & static_cast<uint32_t>(kBins - 1);
-  };
+  uint4* const mine = reinterpret_cast<uint4*>(bins) + (kThreads - 1 - threadIdx.x);  // from the top
+  *mine = make_uint4(0, 0, 0, 0);
+  const auto range = extremes<Pair, kThreads>(count);  // with a barrier
+  const int shift = range.bits() > kBits ? range.bits() - kBits : 0;
+  const auto bin = [&](Pair pair) { return static_cast<uint32_t>((pair - range.low) >> shift); };
 #pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads) atomicAdd(&bins[bin(pairs[i])], 1u);
   __syncthreads();
-  uint32_t* const mine = bins + kBins - 2 - 2 * threadIdx.x;  // from the top, two a thread
-  const uint32_t low = mine[0], high = mine[1], wanted = static_cast<uint32_t>(k);
-  const uint32_t start = sum_before<Pair, kThreads>(low + high);
-  mine[1] = start, mine[0] = start + high;
-  const bool crowded =
-      (start < wanted && high > kCrowd) || (start + high < wanted && low > kCrowd);
+  const auto wanted = static_cast<uint32_t>(k);
+  const uint4 size = *mine;
+  uint4 start;
+  start.w = sum_before<Pair, kThreads>(size.x + size.y + size.z + size.w);
+  start.z = start.w + size.w;
+  start.y = start.z + size.z;
+  start.x = start.y + size.y;
+  *mine = start;
+  const bool crowded = (start.w < wanted && size.w > kCrowd) ||
+                       (start.z < wanted && size.z > kCrowd) ||
+                       (start.y < wanted && size.y > kCrowd) || (start.x < wanted && size.x > kCrowd);
   if (__syncthreads_or(crowded)) return false;
 #pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads)

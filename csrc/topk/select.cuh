@@ -5,32 +5,60 @@
 
 namespace gpuprims {
 
-// The highest bit in which pairs differ, or -1: leading digits that all pairs share are skipped.
+// A pair that none of the first `count` is below and one that none is above, exact where all keys
+// are equal: digits are taken of the difference to the lowest.
+template <class Pair>
+struct Extremes {
+  Pair low, high;
+
+  // The width of the differences to `low`, bits.
+  __device__ __forceinline__ int bits() const {
+    const Pair range = high - low;
+    int width = 0;
+#pragma unroll
+    for (int w = 0; w < static_cast<int>(sizeof(Pair) / 4); ++w) {
+      const auto word = static_cast<uint32_t>(range >> (32 * w));
+      if (word) width = 32 * w + 32 - __clz(static_cast<int>(word));
+    }
+    return width;
+  }
+};
 template <class Pair, int kThreads>
-__device__ __forceinline__ int highest_difference(int count) {
+__device__ __forceinline__ Extremes<Pair> extremes(int count) {
   const Pair* const pairs = buffer<Pair>();
   auto& s = block<Pair>();
   constexpr int kWords = sizeof(Pair) / 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Pair all = ~Pair(0), any = 0;
+  uint32_t least[kWords], most[kWords];
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) least[w] = ~0u, most[w] = 0;
 #pragma unroll 1
-  for (int i = threadIdx.x; i < count; i += kThreads) all &= pairs[i], any |= pairs[i];
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const Pair pair = pairs[i];
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const auto word = static_cast<uint32_t>(pair >> (32 * w));
+      least[w] = word < least[w] ? word : least[w];
+      most[w] = word > most[w] ? word : most[w];
+    }
+  }
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
-    const uint32_t both = __reduce_and_sync(~0u, static_cast<uint32_t>(all >> (32 * w)));
-    const uint32_t some = __reduce_or_sync(~0u, static_cast<uint32_t>(any >> (32 * w)));
-    if (lane == 0) s.words[warp][2 * w] = both, s.words[warp][2 * w + 1] = some;
+    least[w] = __reduce_min_sync(~0u, least[w]);
+    most[w] = __reduce_max_sync(~0u, most[w]);
+    if (lane == 0) s.words[warp][2 * w] = least[w], s.words[warp][2 * w + 1] = most[w];
   }
   __syncthreads();
-  int top = -1;
+  Extremes<Pair> found{0, 0};
 #pragma unroll
   for (int w = 0; w < kWords; ++w) {
-    uint32_t both = ~0u, some = 0;
-    if (lane < kThreads / 32) both = s.words[lane][2 * w], some = s.words[lane][2 * w + 1];
-    const uint32_t differ = __reduce_and_sync(~0u, both) ^ __reduce_or_sync(~0u, some);
-    if (differ) top = 32 * w + 31 - __clz(differ);
+    const bool there = lane < kThreads / 32;
+    const uint32_t low = __reduce_min_sync(~0u, there ? s.words[lane][2 * w] : ~0u);
+    const uint32_t high = __reduce_max_sync(~0u, there ? s.words[lane][2 * w + 1] : 0);
+    found.low |= static_cast<Pair>(low) << (32 * w);
+    found.high |= static_cast<Pair>(high) << (32 * w);
   }
-  return top;
+  return found;
 }
 
 // Finds, from the top, the bin in which the running count reaches `want`. One warp; 8 bins a lane.
@@ -66,17 +94,17 @@ template <class Pair, int kThreads>
 __device__ __noinline__ Pair select_bound(int count, int want) {
   const Pair* const pairs = buffer<Pair>();
   auto& s = block<Pair>();
-  const int top = highest_difference<Pair, kThreads>(count);
+  const auto range = extremes<Pair, kThreads>(count);
   int width = 8;
-  int shift = top > 7 ? top - 7 : 0;
-  Pair prefix = pairs[0] >> shift >> 8;  // common to all pairs
+  int shift = range.bits() > 8 ? range.bits() - 8 : 0;
+  Pair prefix = 0;
   while (true) {
 #pragma unroll 1
     for (int b = threadIdx.x; b < 256; b += kThreads) s.bins[b] = 0;
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < count; i += kThreads) {
-      const Pair high = pairs[i] >> shift;
+      const Pair high = (pairs[i] - range.low) >> shift;
       if ((high >> width) == prefix)
         atomicAdd(&s.bins[static_cast<uint32_t>(high) & ((1u << width) - 1)], 1u);
     }
@@ -85,7 +113,7 @@ __device__ __noinline__ Pair select_bound(int count, int want) {
     __syncthreads();
     prefix = (prefix << width) | static_cast<Pair>(s.digit);
     want = s.rest;
-    if (s.size == want || shift == 0) return prefix << shift;
+    if (s.size == want || shift == 0) return range.low + (prefix << shift);
     width = shift < 8 ? shift : 8;
     shift -= width;
   }
@@ -113,11 +141,51 @@ __device__ __noinline__ Pair keep_best(int count, int want, int capacity) {
   return bound;
 }
 
+template <class Pair>
+__device__ __forceinline__ int count_better(int better, Pair mine, Pair a, Pair b) {
+  if (a > mine) ++better;
+  if (b > mine) ++better;
+  return better;
+}
+
+// The lanes' values in descending order: a bitonic sort.
+__device__ __forceinline__ uint32_t sort_lanes(uint32_t value) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int run = 2; run <= 32; run *= 2) {
+#pragma unroll
+    for (int step = run / 2; step > 0; step /= 2) {
+      const uint32_t other = __shfl_xor_sync(~0u, value, step);
+      const bool larger = ((lane & step) == 0) == ((lane & run) == 0 || run == 32);
+      value = larger ? (other > value ? other : value) : (other < value ? other : value);
+    }
+  }
+  return value;
+}
+
+// A bound that at least `rank` of the threads' pairs reach: the lowest of those that an equal share
+// of each warp's reach. 0 where some warp has too few that are not 0.
+template <int kThreads>
+__device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
+  constexpr int kWarps = kThreads / 32;
+  auto& s = block<Narrow>();
+  const auto key = static_cast<uint32_t>(mine >> 32);
+  const uint32_t least = __shfl_sync(~0u, sort_lanes(key), (rank + kWarps - 1) / kWarps - 1);
+  const uint32_t last = __reduce_min_sync(~0u, key == least ? static_cast<uint32_t>(mine) : ~0u);
+  if (threadIdx.x % 32 == 0) s.groups[threadIdx.x / 32] = static_cast<Narrow>(least) << 32 | last;
+  __syncthreads();
+  Narrow bound = s.groups[0];
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) bound = s.groups[w] < bound ? s.groups[w] : bound;
+  return bound >> 32 ? bound : 0;
+}
+
 // The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of kThreads / groups
 // threads; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads of a
-// group share the counting of those better than it.
+// group share the counting of those better than it. Blocks of 128 threads make do with warps_bound.
 template <class Pair, int kThreads>
 __device__ __forceinline__ Pair group_bound(Pair mine, int groups, int rank) {
+  if constexpr (kThreads == 128 && sizeof(Pair) == 8) return warps_bound<kThreads>(mine, rank);
   auto& s = block<Pair>();
   const int shift = __ffs(kThreads) - __ffs(groups);
   const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1);  // up to 32
@@ -132,7 +200,7 @@ __device__ __forceinline__ Pair group_bound(Pair mine, int groups, int rank) {
   int better = 0;
 #pragma unroll 4
   for (int i = 2 * lane; i < groups; i += 2 * lanes)  // 16-byte loads of narrow pairs
-    better += (s.groups[i] > mine) + (s.groups[i + 1] > mine);
+    better = count_better(better, mine, s.groups[i], s.groups[i + 1]);
 #pragma unroll 1
   for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
   if (lane == 0 && better == rank - 1) s.bound = mine;

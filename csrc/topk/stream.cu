@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Runs of 128 bytes, spread evenly; a warp's lie far apart, so that its best stands for no
-    // neighbourhood.
-    const uint64_t run = ((u * 4 + threadIdx.x % 32 / 8) * (threads / 32) + thread / 32) *
-                         (part.vectors / 8) / (threads / 8 * tuning::kSampleVectors);
-    at[u] = static_cast<uint32_t>(run) * 8 + threadIdx.x % 8;
+    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands for
+    // no neighbourhood.
+    const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + thread / 32) *
+                         (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
+    at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
     seen[u] = part.load(at[u]);
   }
   Pair best = 0;
@@ -104,9 +104,8 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
 template <class Pair>
 constexpr int kResidentThreads = sizeof(Pair) == 8 ? 1024 : 512;
 
-template <class S, class Pair, int kThreads, int kUnroll>
-__global__ void __launch_bounds__(kThreads,
-                                  kThreads == 1024 ? 1 : kResidentThreads<Pair> / kThreads)
+template <class S, class Pair, int kThreads>
+__global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
     topk_stream(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                 const __grid_constant__ StreamShape shape,
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads,
     const int64_t begin = kThreads > 128 ? blockIdx.y * shape.chunk : 0;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
-    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
+    Stream<S, Pair, kThreads> stream(args, codec, shape, place, begin, end);
     int count = stream.run([&] {
       if (retry) return Pair(0);
       cudaGridDependencySynchronize();
@@ -155,7 +154,7 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
-template <class S, class Pair, int kThreads, int kUnroll>
+template <class S, class Pair, int kThreads>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
@@ -171,7 +170,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.sampled = plan.sampled;
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
-  const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
+  const auto kernel = topk_stream<S, Pair, kThreads>;
   LaunchShape main{dim3(static_cast<unsigned>(plan.grid / plan.splits), plan.splits),
                    dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
@@ -200,13 +199,13 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   if constexpr (sizeof(typename S::Key) < 8 &&
                 sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
-    return start<S, Pair, 512, tuning::kUnroll>(args, plan, workspace, stream);
+    return start<S, Pair, 512>(args, plan, workspace, stream);
   else if (plan.threads == 128)
-    return start<S, Pair, 128, 2 * tuning::kUnroll>(args, plan, workspace, stream);
-  else if (plan.threads == 512)
-    return start<S, Pair, 512, tuning::kUnroll>(args, plan, workspace, stream);
+    return start<S, Pair, 128>(args, plan, workspace, stream);
+  else if (plan.threads == 256)
+    return start<S, Pair, 256>(args, plan, workspace, stream);
   else
-    return start<S, Pair, 1024, tuning::kUnroll>(args, plan, workspace, stream);
+    return start<S, Pair, 512>(args, plan, workspace, stream);
 }
 
 }  // namespace

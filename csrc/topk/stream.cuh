@@ -111,11 +111,12 @@ __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&t
   return make_pair<Pair>(key, origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
-template <class S, class Pair, int kThreads, int kUnroll>
+template <class S, class Pair, int kThreads>
 class Stream {
  public:
   using Key = typename S::Key;
   static constexpr int kVector = Vector<Key>::kSize;
+  static constexpr int kUnroll = topk_tuning::kUnroll;
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
@@ -182,7 +183,8 @@ class Stream {
   // The first tile to L2, a line a thread.
   __device__ __forceinline__ void prefetch_tile() const {
     const uint32_t at = threadIdx.x * (128 / sizeof(Key));
-    if (at < part_.length && threadIdx.x < kTile / 8) prefetch(part_.data + at);
+    static_assert(kTile == 8 * kThreads);
+    if (at < part_.length) prefetch(part_.data + at);
   }
 
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
@@ -202,8 +204,13 @@ class Stream {
     Pair best = 0;
     if (part_.vectors > 0) {
       uint4 seen[kUnroll];
+      if (shape_.sampled) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) seen[u] = part_.load(number(u));
+        for (int u = 0; u < kUnroll; ++u) seen[u] = part_.load(sample_vector(u));
+        prefetch_tile();
+      } else {
+        load_tile(seen, 0);
+      }
       best = tops_pair<S, Pair>(part_, seen, tops, number, origin_, codec_);
     }
     return group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank);
@@ -314,27 +321,36 @@ class Stream {
   // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
   __device__ __forceinline__ void take_up(int listed) {
     const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
+    constexpr int kBatch = 2;  // loads in flight
     int i = threadIdx.x;
     uint32_t pending = ~0u;  // elements of vector i that have not been offered
     while (true) {
       bool lost = false;
 #pragma unroll 1
       while (i < listed && !lost) {
-        const uint32_t at = part_.position(vectors[i]);
-        const uint4 raw = load_streaming(part_.data + at);
-        const uint32_t hits = loose_.hits(raw) & pending;
-        for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
-          if (pair < bound_ || !part_.keeps(at + j)) return true;
-          const int to = atomicAdd(&block<Pair>().count, 1);
-          if (to < shape_.capacity) {
-            buffer<Pair>()[to] = pair;
-            return true;
-          }
-          pending = ~0u << j;
-          lost = true;
-          return false;
-        });
-        if (!lost) i += kThreads, pending = ~0u;
+        uint4 batch[kBatch];
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b)
+          if (i + b * kThreads < listed) batch[b] = part_.load(vectors[i + b * kThreads]);
+#pragma unroll 1
+        for (int b = 0; b < kBatch && i < listed; ++b) {
+          const uint32_t at = part_.position(vectors[i]);
+          const uint4 raw = pick(batch, b);
+          const uint32_t hits = loose_.hits(raw) & pending;
+          for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
+            if (pair < bound_ || !part_.keeps(at + j)) return true;
+            const int to = atomicAdd(&block<Pair>().count, 1);
+            if (to < shape_.capacity) {
+              buffer<Pair>()[to] = pair;
+              return true;
+            }
+            pending = ~0u << j;
+            lost = true;
+            return false;
+          });
+          if (lost) break;
+          i += kThreads, pending = ~0u;
+        }
       }
       if (!__syncthreads_or(lost)) return;
       use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, shape_.capacity));

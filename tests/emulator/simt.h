@@ -203,17 +203,13 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   return bits;
 }
 inline bool __any_sync(unsigned, bool vote) { return __ballot_sync(~0u, vote) != 0; }
-inline unsigned __reduce_and_sync(unsigned, unsigned value) {
+inline unsigned __reduce_min_sync(unsigned, unsigned value) {
   const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
-  unsigned result = ~0u;
-  for (int i = 0; i < 32; ++i) result &= static_cast<unsigned>(all[i]);
-  return result;
+  return static_cast<unsigned>(*std::min_element(all, all + 32));
 }
-inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
-  unsigned result = 0;
-  for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
-  return result;
+  return static_cast<unsigned>(*std::max_element(all, all + 32));
 }
 inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
 inline void __syncthreads() { simt::barrier(false); }
