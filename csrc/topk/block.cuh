@@ -1,7 +1,7 @@
 // A block's shared memory.
 //
-// Its dynamic part is laid out as BlockMemory, the buffer of pairs, two lists of 16-bit positions as
-// long as the buffer, and scratch words. Functions find it by themselves: passed pointers would lose
+// Its dynamic part is laid out as BlockMemory, the buffer of pairs, a list of 16-bit positions as
+// long as the buffer, scratch words, and a list of k positions. Functions find it by themselves: passed pointers would lose
 // the address space, and big functions stay out of line to keep the streaming loop's registers.
 #pragma once
 #include "topk/rows.cuh"
@@ -17,6 +17,7 @@ struct BlockMemory {
   int digit;
   int rest;  // how many of the digit's pairs are still wanted
   int size;  // how many pairs have the digit
+  int kept;  // how many pairs reach the bound found
   int holes;
   int movers;
   int count;  // pairs in the buffer, or more where some found no room
@@ -40,10 +41,16 @@ template <class Pair>
 __device__ __forceinline__ uint16_t* positions(int capacity) {
   return reinterpret_cast<uint16_t*>(buffer<Pair>() + capacity);
 }
+// 4 words a thread. Capacities are multiples of 8.
 template <class Pair>
-__device__ __forceinline__ uint16_t* ranked(int capacity) {
-  return positions<Pair>(capacity) + capacity;
+__device__ __forceinline__ uint32_t* scratch(int capacity) {
+  return reinterpret_cast<uint32_t*>(positions<Pair>(capacity) + capacity);
 }
+template <class Pair, int kThreads>
+__device__ __forceinline__ uint16_t* ranked(int capacity) {
+  return reinterpret_cast<uint16_t*>(scratch<Pair>(capacity) + 4 * kThreads);
+}
+
 // atomicAdd where few lanes come: without the sum over the warp that nvcc puts before it.
 __device__ __forceinline__ int shared_add(int* at, int value) {
   int old;
@@ -52,12 +59,6 @@ __device__ __forceinline__ int shared_add(int* at, int value) {
                : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(at))), "r"(value)
                : "memory");
   return old;
-}
-
-// 4 words a thread.
-template <class Pair>
-__device__ __forceinline__ uint32_t* scratch(int capacity) {
-  return reinterpret_cast<uint32_t*>(positions<Pair>(capacity) + (2 * capacity + 7) / 8 * 8);
 }
 
 }  // namespace gpuprims

@@ -97,9 +97,10 @@ inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas
   return std::min(k, rank);
 }
 
-// Bytes of shared memory behind BlockMemory: pairs, two lists of positions, 4 words a thread.
-constexpr int64_t stream_memory(int64_t capacity, int threads, int64_t pair) {
-  return capacity * pair + (2 * capacity + 7) / 8 * 16 + threads * 16;
+// Bytes of shared memory behind BlockMemory: pairs and their positions, 4 words a thread, positions
+// of the best k.
+constexpr int64_t stream_memory(int64_t capacity, int64_t k, int threads, int64_t pair) {
+  return capacity * (pair + 2) + threads * 16 + round_up(k * 2, 16);
 }
 
 // Lanes a row: k must stay below 3/4 of them, or the lanes' best elements bound nothing.
@@ -147,9 +148,10 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
   plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
-  // Room for k and a good deal of candidates (a sorted row has eight times those of a random one),
-  // and for the sort of k.
-  plan.capacity = std::max(static_cast<int>(p.k) + 1600, static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
+  // Room for k and a good deal of candidates, and for the sort of k. Not more: what shared memory
+  // takes, the L1 cache lacks, and with it loads in flight.
+  plan.capacity = std::max(static_cast<int>(p.k) + (plan.threads == 128 ? 704 : 1600),
+                           static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
   if (plan.splits > 1) {
     // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
     // ones).
@@ -166,14 +168,6 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     while (plan.sample_lanes < 32 && plan.groups * plan.sample_lanes * 2 <= threads)
       plan.sample_lanes *= 2;
     plan.maxima = threads / plan.sample_lanes;
-    // Room for what a block keeps; and in the merging block for all of the row's, so that none is
-    // cut early.
-    const double share = static_cast<double>(plan.rank) / plan.groups;
-    const double expected =
-        -std::log(1 - share) * plan.groups * static_cast<double>(p.n) / static_cast<double>(sample);
-    plan.capacity = static_cast<int>(std::max<int64_t>(
-        plan.capacity,
-        std::min<int64_t>(static_cast<int64_t>(expected * 1.3) + 3072, plan.wide ? 4096 : 8192)));
     plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
     plan.retry = plan.rank < p.k || p.masked;
   } else {
@@ -188,7 +182,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   }
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
-  plan.smem = stream_memory(plan.capacity, plan.threads, pair);
+  plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;

@@ -169,11 +169,11 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
 template <class Pair, int kThreads>
 __device__ __noinline__ const uint16_t* rank_best(int count, int k, int capacity) {
   constexpr int kByCounting = kThreads == 128 ? 64 : 192;
-  uint16_t* const order = ranked<Pair>(capacity);
+  uint16_t* const order = ranked<Pair, kThreads>(capacity);
   if (count <= kByCounting) {
     rank_by_counting<Pair, kThreads>(count, k, order);
   } else if (!rank_by_bins<Pair, kThreads>(count, k, capacity, order)) {
-    if (count > k) keep_best<Pair, kThreads>(count, k, capacity);
+    if (count > k) keep_best<Pair, kThreads>(count, k, k, capacity);
     block_sort<Pair, kThreads>(count < k ? count : k);
 #pragma unroll 1
     for (int i = threadIdx.x; i < k; i += kThreads) order[i] = static_cast<uint16_t>(i);

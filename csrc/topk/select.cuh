@@ -88,16 +88,18 @@ __device__ __forceinline__ void find_bin(int want) {
   }
 }
 
-// A bound that exactly `want` of the `count` pairs reach; 1 <= want < count. Radix select, 8 bits a
-// round. Ends with a barrier behind it.
+// A bound that at least `want` and at most `most` of the `count` pairs reach, and how many do in
+// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as that
+// allows. Ends with a barrier behind it.
 template <class Pair, int kThreads>
-__device__ __noinline__ Pair select_bound(int count, int want) {
+__device__ __noinline__ Pair select_bound(int count, int want, int most) {
   const Pair* const pairs = buffer<Pair>();
   auto& s = block<Pair>();
   const auto range = extremes<Pair, kThreads>(count);
   int width = 8;
   int shift = range.bits() > 8 ? range.bits() - 8 : 0;
   Pair prefix = 0;
+  int rest = want;
   while (true) {
 #pragma unroll 1
     for (int b = threadIdx.x; b < 256; b += kThreads) s.bins[b] = 0;
@@ -109,34 +111,39 @@ __device__ __noinline__ Pair select_bound(int count, int want) {
         atomicAdd(&s.bins[static_cast<uint32_t>(high) & ((1u << width) - 1)], 1u);
     }
     __syncthreads();
-    if (threadIdx.x < 32) find_bin<Pair>(want);
+    if (threadIdx.x < 32) find_bin<Pair>(rest);
     __syncthreads();
     prefix = (prefix << width) | static_cast<Pair>(s.digit);
-    want = s.rest;
-    if (s.size == want || shift == 0) return range.low + (prefix << shift);
+    rest = s.rest;
+    const int kept = want - rest + s.size;
+    if (kept <= most || shift == 0) {
+      if (threadIdx.x == 0) s.kept = kept;
+      __syncthreads();
+      return range.low + (prefix << shift);
+    }
     width = shift < 8 ? shift : 8;
     shift -= width;
   }
 }
 
-// Keeps the best `want` of the first `count` pairs, in no order; returns a bound that exactly these
-// reach.
+// Keeps at least the best `want` and at most the best `most` of the first `count` pairs, in no
+// order; returns a bound that exactly these reach, and leaves their number in block().count.
 template <class Pair, int kThreads>
-__device__ __noinline__ Pair keep_best(int count, int want, int capacity) {
-  const Pair bound = select_bound<Pair, kThreads>(count, want);
+__device__ __noinline__ Pair keep_best(int count, int want, int most, int capacity) {
+  const Pair bound = select_bound<Pair, kThreads>(count, want, most);
   Pair* const pairs = buffer<Pair>();
   uint16_t* const holes = positions<Pair>(capacity);
   auto& s = block<Pair>();
-  if (threadIdx.x == 0) s.holes = 0, s.movers = 0;
+  const int kept = s.kept;
+  if (threadIdx.x == 0) s.holes = 0, s.movers = 0, s.count = kept;
   __syncthreads();
 #pragma unroll 1
-  for (int i = threadIdx.x; i < want; i += kThreads)
+  for (int i = threadIdx.x; i < kept; i += kThreads)
     if (pairs[i] < bound) holes[atomicAdd(&s.holes, 1)] = static_cast<uint16_t>(i);
   __syncthreads();
 #pragma unroll 1
-  for (int i = want + threadIdx.x; i < count; i += kThreads)
+  for (int i = kept + threadIdx.x; i < count; i += kThreads)
     if (pairs[i] >= bound) pairs[holes[atomicAdd(&s.movers, 1)]] = pairs[i];
-  if (threadIdx.x == 0) s.count = want;
   __syncthreads();
   return bound;
 }

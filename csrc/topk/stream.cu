@@ -66,7 +66,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     for (int g = threadIdx.x; g < shape.groups; g += kThreads)
       buffer<Pair>()[g] = best_of(g, shape.groups);
     __syncthreads();
-    return select_bound<Pair, kThreads>(shape.groups, shape.rank);
+    return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank);
   }
   const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
   return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads),
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
     if (kThreads > 128 && shape.splits > 1) {
       if (count > shape.flush) {
         __syncthreads();
-        keep_best<Pair, kThreads>(count, wanted, shape.capacity);
-        count = wanted;
+        keep_best<Pair, kThreads>(count, wanted, shape.flush, shape.capacity);
+        count = block<Pair>().count;
       }
       const int total = hand_over<Pair, kThreads>(ws, shape, row, count);
       if (total < 0) continue;

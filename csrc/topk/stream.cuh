@@ -229,7 +229,7 @@ class Stream {
     __syncthreads();
     return shape_.groups <= topk_tuning::kMaxGroups
                ? group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank)
-               : select_bound<Pair, kThreads>(shape_.groups, shape_.rank);
+               : select_bound<Pair, kThreads>(shape_.groups, shape_.rank, shape_.rank);
   }
 
   // Elements at or before the bound's index may equal its key; later ones must beat it.
@@ -353,7 +353,8 @@ class Stream {
         }
       }
       if (!__syncthreads_or(lost)) return;
-      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, shape_.capacity));
+      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, (shape_.capacity + k_) / 2,
+                                          shape_.capacity));
     }
   }
 
