@@ -25,13 +25,29 @@ __device__ __forceinline__ Pair load_written(const Pair* p) {
 }
 
 // Gathers the best k of the row's `total` written pairs, and some others, in the buffer; returns how
-// many there are.
+// many there are. groups: of which the k-th best is a useful bound, or 0.
 template <class Pair, int kThreads>
-__device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int capacity) {
+__device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int groups,
+                                        int capacity) {
   auto& s = block<Pair>();
+  Pair bound = 0;
+  if (groups) {  // few are wanted: the k-th best of group maxima drops most of the pairs
+    Pair top = 0;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < total; i += kThreads) {
+      const Pair pair = load_written(written + i);
+      if (pair > top) top = pair;
+    }
+    bound = group_bound<Pair, kThreads>(top, groups, k);
+  } else if (total <= capacity) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < total; i += kThreads)
+      buffer<Pair>()[i] = load_written(written + i);
+    __syncthreads();
+    return total;
+  }
   if (threadIdx.x == 0) s.count = 0;
   __syncthreads();
-  Pair bound = 0;
 #pragma unroll 1
   for (int first = 0; first < total; first += 4 * kThreads) {
     Pair pair[4];  // loads in flight; real pairs are not 0

@@ -41,14 +41,25 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
     const Pair pair = vector_pair<S, Pair>(part, at[u], 0, codec);
     if (pair > best) best = pair;
   }
-  for (int step = lanes / 2; step > 0; step /= 2) {
+  __shared__ Pair warps[tuning::kSampleThreads / 32];
+#pragma unroll 1
+  for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2) {
     const Pair other = shuffle_xor(best, step);
     if (other > best) best = other;
+  }
+  if (lanes > 32) {
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (thread % lanes != 0) return;
+    for (unsigned w = 1; w < lanes / 32; ++w) {
+      const Pair other = warps[threadIdx.x / 32 + w];
+      if (other > best) best = other;
+    }
   }
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
-// The bound that the row's sample gives. Maximum i belongs to group i % groups.
+// The bound that the row's sample gives.
 template <class Pair, int kThreads>
 __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape,
                                              int64_t row) {
@@ -68,9 +79,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     __syncthreads();
     return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank);
   }
-  const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
-  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads),
-                                     shape.groups, shape.rank);
+  return group_bound<Pair, kThreads>(best_of(threadIdx.x, kThreads), shape.groups, shape.rank);
 }
 
 // The block's candidates join the row's. Returns how many there are in all, in the row's last
@@ -138,7 +147,7 @@ __global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
       }
       const Pair* const written =
           static_cast<const Pair*>(ws.pairs) + row * shape.splits * shape.flush;
-      count = merge_parts<Pair, kThreads>(written, total, wanted, shape.capacity);
+      count = merge_parts<Pair, kThreads>(written, total, wanted, shape.cut, shape.capacity);
     }
     __syncthreads();
     const uint16_t* const order = rank_best<Pair, kThreads>(count, wanted, shape.capacity);
@@ -165,6 +174,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.capacity = plan.capacity;
   shape.flush = plan.flush;
   shape.rank = plan.rank;
+  shape.cut = plan.cut;
   shape.groups = plan.groups;
   shape.maxima = plan.maxima;
   shape.sampled = plan.sampled;

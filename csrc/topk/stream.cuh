@@ -20,6 +20,7 @@ struct StreamShape {
   int flush;      // pairs a block hands over at most
   int rank;       // the bound is the rank-th best of
   int groups;     // that many group maxima; rank 0: no bound
+  int cut;        // split rows: group maxima that the merge takes the k-th best of, or 0
   int maxima;     // split rows: numbers that the sample left, several to a group
   bool sampled;   // one block a row, longer than a tile: its sample is read first
   bool retry;     // split rows: the bound may be too high
@@ -212,6 +213,9 @@ class Stream {
         load_tile(seen, 0);
       }
       best = tops_pair<S, Pair>(part_, seen, tops, number, origin_, codec_);
+    }
+    if constexpr (kThreads == 128 && sizeof(Pair) == 8) {
+      if (!shape_.sampled) return warps_bound<kThreads>(best, shape_.rank);
     }
     return group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank);
   }
