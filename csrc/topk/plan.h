@@ -36,6 +36,7 @@ struct TopkProblem {
 struct TopkPlan {
   TopkAlgo algo = TopkAlgo::warp_row;
   int threads = 256;
+  int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
   // warp_row
@@ -50,7 +51,6 @@ struct TopkPlan {
   int sample_blocks = 0;  // of a split row's sample
   int sample_lanes = 0;   // lanes whose best makes one number of the sample
   int maxima = 0;         // such numbers a row
-  int cut = 0;            // group maxima of the merge's bound, or 0
   bool retry = false;     // the row's bound may be too high: a second kernel looks
   int flush = 0;          // candidates a block hands to the merge
   // sort
@@ -64,7 +64,7 @@ struct TopkPlan {
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;   // larger k sort
 constexpr int kWarpItems = 16;      // elements a lane of warp_row
-constexpr int kUnroll = 8;          // 16-byte loads in flight a thread
+constexpr int kSampleLoads = 4;     // of a block's own sample, a thread
 constexpr int kHalfMemory = 116 * 1024;  // more than half of a multiprocessor's shared memory
 constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
 constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
@@ -124,27 +124,26 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
   const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
-  const int64_t thread_tile = int64_t{t::kUnroll} * vector;
   bool alone = false;  // a block shall have a multiprocessor to itself
-  const auto fits = [&](int threads, int64_t elements) {
-    return elements <= threads * thread_tile && p.k <= threads * t::kSortedItems && !rare;
-  };
   if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
       !rare) {
     plan.threads = 128;  // eight blocks a multiprocessor
   } else {
-    plan.threads = 512;
+    const int64_t tile = 512LL * 8 * vector;
     // One block a multiprocessor for latency, two for bandwidth.
-    const int64_t tile = 512 * thread_tile;
-    alone =
-        p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows && !rare;
+    alone = (p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows) && !rare;
+    plan.threads = 512;
+    plan.unroll = alone ? 8 : 4;
     if (p.forced != TopkAlgo::block_row && p.n > tile)
       plan.splits = static_cast<int>(std::clamp<int64_t>(
           p.sms * (alone ? 1 : 2) / p.rows, 1,
-          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile), t::kMaxSplits)));
-    if (fits(256, divide_up(p.n, plan.splits))) plan.threads = 256;
+          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile / 2), t::kMaxSplits)));
+    if (divide_up(p.n, plan.splits) <= tile / 2 && p.k <= 256 * t::kSortedItems && !rare)
+      plan.threads = 256, plan.unroll = 8;
+    else if (p.n <= tile && !rare)
+      plan.unroll = 8;
   }
-  const int64_t tile = plan.threads * thread_tile;
+  const int64_t tile = int64_t{plan.threads} * plan.unroll * vector;
   if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
   plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
@@ -171,23 +170,21 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     while (plan.sample_lanes < t::kSampleThreads && plan.groups * plan.sample_lanes * 2 <= threads)
       plan.sample_lanes *= 2;
     plan.maxima = threads / plan.sample_lanes;
-    // Room for what the row's last block merges, if all goes as expected.
-    const double share = static_cast<double>(plan.rank) / plan.groups;
-    const double expected =
-        -std::log(1 - share) * plan.groups * static_cast<double>(p.n) / static_cast<double>(sample);
-    plan.capacity = std::max(plan.capacity,
-                             static_cast<int>(std::min(expected * 1.15 + 512, plan.wide ? 3e3 : 6e3)));
-    plan.cut = t::groups_for(p.k);
+    // Room for what the row's last block merges, and for sorted rows, whose winners are all in one
+    // block and whose sample says less.
+    plan.capacity = std::max(plan.capacity, plan.wide ? 4096 : 6144);
     plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
     plan.retry = plan.rank < p.k || p.masked;
   } else {
     plan.sampled = plan.chunk > tile;
-    const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
+    const int loads = plan.sampled ? t::kSampleLoads : plan.unroll;
+    const int64_t seen = std::min<int64_t>(int64_t{plan.threads} * loads * vector, plan.chunk);
+    const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
     const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
     const int few = t::groups_for(rank) && by_warps ? t::kMaxGroups : t::groups_for(rank);
     plan.groups = few                        ? few
                   : rank * 2 <= plan.threads ? plan.threads
-                                             : static_cast<int>(tile / vector);
+                                             : plan.threads * loads;
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));

@@ -48,6 +48,15 @@ struct WordFilter {
   }
 };
 
+// Sets one scan for a bound and one for what is better than it; for the best key of all, which
+// nothing beats, both the same.
+template <class Scan, class Key>
+__device__ __forceinline__ void set_scans(const KeyCodec<Key>& codec, Key bound, Scan& loose,
+                                          Scan& strict) {
+  loose.set(codec, bound);
+  strict.set(codec, static_cast<Key>(bound == static_cast<Key>(~Key(0)) ? bound : bound + 1));
+}
+
 // A Scan has:
 // Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
 // NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
@@ -88,9 +97,11 @@ struct ScanAny {
     filter_ = {codec, bound};
     bound_ = bound;
   }
-  __device__ __forceinline__ bool reaches_top(Key top) const {
-    return top >= bound_;
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanAny& loose, ScanAny& strict) {
+    set_scans(codec, bound, loose, strict);
   }
+  __device__ __forceinline__ bool reaches_top(Key top) const { return top >= bound_; }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return filter_.hits(raw) != 0;
@@ -161,6 +172,20 @@ struct ScanFloat32 {
     flip_ = codec.invert & codec.sign;
     below_ = __uint_as_float(float_below(codec, bound));
   }
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanFloat32& loose, ScanFloat32& strict) {
+    // The bound's own float, negated where the smallest are wanted, is what better elements exceed;
+    // the float before it what equal ones do. NaNs, zero and keys of no element: the long way.
+    const uint32_t flip = codec.invert & codec.sign;
+    const uint32_t bits = codec.decode(bound) ^ flip;
+    if (bound == 0 || (bits << 1) - 1 >= 0xff000000u) {
+      set_scans(codec, bound, loose, strict);
+      return;
+    }
+    loose.flip_ = strict.flip_ = flip;
+    strict.below_ = __uint_as_float(bits);
+    loose.below_ = __uint_as_float(static_cast<int32_t>(bits) < 0 ? bits + 1 : bits - 1);
+  }
   __device__ __forceinline__ bool reaches_top(float top) const {
     return !(top <= below_);
   }
@@ -217,6 +242,10 @@ struct ScanFloat16 {
     flip_ = codec.invert ? 0x80008000u : 0;
     const uint32_t below = float_below(codec, bound);
     below_ = pair(below | below << 16);
+  }
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanFloat16& loose, ScanFloat16& strict) {
+    set_scans(codec, bound, loose, strict);
   }
   __device__ __forceinline__ bool reaches_top(Pair top) const {
     return !__hble2(top, below_);
