@@ -111,17 +111,16 @@ __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&t
   return make_pair<Pair>(key, origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
-template <class S, class Pair, int kThreads>
+template <class S, class Pair, int kThreads, int kUnroll>
 class Stream {
  public:
   using Key = typename S::Key;
   static constexpr int kVector = Vector<Key>::kSize;
-  static constexpr int kUnroll = topk_tuning::kUnroll;
   static constexpr int kSample = topk_tuning::kSampleLoads;
-  static constexpr int kAhead = kThreads > 128 ? 2 : 1;  // tiles on their way to L2
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
+  static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
 
   __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec,
                                     const StreamShape& shape, const RowPlace& place, int64_t begin,
@@ -141,8 +140,8 @@ class Stream {
     typename S::Top tops[kUnroll];
     bool known = false;  // tops are those of the first tile
     Pair bound = 0;
-    if (kMaySplit && shape_.splits > 1) {
-      prefetch_first();
+    if (kOnlySplit || (kMaySplit && shape_.splits > 1)) {
+      prefetch_tile();
       bound = shared();
     } else if (shape_.rank > 0 && (part_.mask || shape_.groups > topk_tuning::kMaxGroups)) {
       bound = slow_bound();
@@ -157,7 +156,7 @@ class Stream {
       if (threadIdx.x < part_.edges()) offer_edge(part_.edge(threadIdx.x));
       read(known, known ? reaching(tops) : ~0u);
       const int count = s.count;
-      if (count >= k_ || bound == 0 || (kMaySplit && shape_.splits > 1)) return count;
+      if (kOnlySplit || count >= k_ || bound == 0 || (kMaySplit && shape_.splits > 1)) return count;
       __syncthreads();
       bound = 0;  // the sample misled, or the mask left fewer than k
       known = false;
@@ -182,14 +181,10 @@ class Stream {
     }
   }
 
-  // A tile to L2, a line a thread: keeps memory busy at no cost in registers.
-  __device__ __forceinline__ void prefetch_tile(uint32_t v) const {
-    const uint32_t at = v * kVector + threadIdx.x * (128 / sizeof(Key));
-    if (at < part_.length) prefetch(part_.data + at);
-  }
-  __device__ __forceinline__ void prefetch_first() const {
-#pragma unroll
-    for (int t = 0; t < kAhead; ++t) prefetch_tile(t * kTile);
+  // The first tile to L2, a line a thread.
+  __device__ __forceinline__ void prefetch_tile() const {
+    const uint32_t at = threadIdx.x * (128 / sizeof(Key));
+    if (at < part_.length && threadIdx.x < kTile / 8) prefetch(part_.data + at);
   }
 
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
@@ -210,7 +205,7 @@ class Stream {
       for (int u = 0; u < kSample; ++u) seen[u] = part_.load(sample_vector(u));
       best = tops_pair<S, Pair>(
           part_, seen, sample_tops, [&](int u) { return sample_vector(u); }, origin_, codec_);
-      prefetch_first();
+      prefetch_tile();
     } else if (part_.vectors > 0) {
       uint4 seen[kUnroll];
       load_tile(seen, 0);
@@ -265,7 +260,6 @@ class Stream {
         if (!known) {
           uint4 tile[kUnroll];
           load_tile(tile, v);
-          prefetch_tile(v + kAhead * kTile);
           pending &= reaching(tile, v);
         }
         known = false;
