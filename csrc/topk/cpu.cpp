@@ -14,7 +14,6 @@ constexpr int64_t kGrain = 1 << 18;      // elements of a long row that are wort
 constexpr int64_t kSlotCost = 64;        // what a selected element costs, in elements read
 constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
 constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
-constexpr int kMaxDims = 64;
 
 struct Problem {
   TopkShape shape;
@@ -179,9 +178,10 @@ void select_rows(const Problem& p) {
   });
 }
 
-Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest,
+Problem describe(const Tensor& input, const TopkShape& shape, int64_t k, bool largest,
                  const std::optional<Tensor>& mask) {
   Problem p;
+  p.shape = shape;
   p.k = k;
   p.largest = largest;
   p.input = input.data_ptr();
@@ -201,36 +201,32 @@ Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest,
     p.steps[p.dims] = steps[d];
     p.mask_steps[p.dims++] = mask_step;
   }
-  p.shape = std::move(shape);
   return p;
 }
 
-// `sorted` asks for nothing more: the result always is.
-std::tuple<Tensor, Tensor> topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
-                                    bool /*sorted*/, const std::optional<Tensor>& mask,
-                                    int64_t index_bits) {
-  TopkShape shape = check_topk(input, k, dim, mask, index_bits);
-  const int64_t* sizes = shape.output.data();
-  const int64_t rank = input.dim();
-  Tensor values = empty("topk", input, input.scalar_type(), sizes, rank);
-  Tensor indices =
-      empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
-  if (rank == 0) k = 1;  // as in torch.topk: there is a slot even for k = 0
-  if (k == 0 || shape.rows == 0) return {std::move(values), std::move(indices)};
+TopkResult topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
+                    const std::optional<Tensor>& mask, int64_t index_bits) {
+  const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
+  TopkResult result = allocate_topk(input, shape, index_bits);
+  if (shape.rank == 0) k = 1;  // as in torch.topk: there is a slot even for k = 0
+  if (k == 0 || shape.rows == 0) return result;
   const int bytes = dtype_bytes(shape.dtype);
-  Problem p = describe(input, std::move(shape), k, largest, mask);
-  p.values = values.data_ptr();
-  p.indices = indices.data_ptr();
+  Problem p = describe(input, shape, k, largest, mask);
+  p.values = data_of(result.values);
+  p.indices = data_of(result.indices);
   p.wide_indices = index_bits == 64;
   if (bytes == 1) select_rows<uint8_t, uint64_t>(p);
   if (bytes == 2) select_rows<uint16_t, uint64_t>(p);
   if (bytes == 4 && p.shape.n <= UINT32_MAX) select_rows<uint32_t, uint64_t>(p);
   if (bytes == 4 && p.shape.n > UINT32_MAX) select_rows<uint32_t, unsigned __int128>(p);
   if (bytes == 8) select_rows<uint64_t, unsigned __int128>(p);
-  return {std::move(values), std::move(indices)};
+  return result;
 }
 
 }  // namespace
 }  // namespace gpuprims
 
-STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) { m.impl("topk", TORCH_BOX(&gpuprims::topk_cpu)); }
+STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
+  m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cpu>);
+  m.impl("_topk", &gpuprims::boxed_plain_topk<gpuprims::topk_cpu>);
+}
