@@ -22,12 +22,12 @@ from ._dispatch import (
     eager,
     light_autograd,
     plain,
+    plain_handle,
     reraise,
 )  # fmt: skip
 
 _op = torch.ops.gpuprims.topk.default
 _call, _handle = direct(_op)
-_, _plain_handle = direct(torch.ops.gpuprims._topk.default)
 _tuple = tuple.__new__  # half the cost of TopK(*pair)
 _INT64 = torch.int64
 _DEFAULTS = (-1, True, True, None, 64)  # of the raw op's arguments after k
@@ -211,14 +211,7 @@ def _fake(
     return input.new_empty(shape), input.new_empty(shape, dtype=index_dtype)
 
 
-# The common call once more, as an op that autograd falls through: no guard around it, no arguments to box.
-# Whatever watches calls instead (modes, transforms, tracers) is handed the public op. ----------------------
-
-_library = torch.library.Library("gpuprims", "IMPL")
-_library.impl("_topk", torch.library.fallthrough_kernel, "Autograd")
-for _key in ("Python", "PreDispatch", "Tracer", "FuncTorchDynamicLayerFrontMode"):
-    _library.impl("_topk", _op.__call__, _key)
-torch.library.register_fake("gpuprims::_topk", _fake)
+_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake)
 
 
 # Gradients --------------------------------------------------------------------------------------------------

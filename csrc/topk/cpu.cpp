@@ -4,7 +4,7 @@
 #include <memory>
 #include <new>
 
-#include "topk/checks.h"
+#include "topk/boxed.h"
 #include "topk/cpu_select.h"
 
 namespace gpuprims {

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "common/cuda_stable.h"
-#include "topk/checks.h"
+#include "topk/boxed.h"
 #include "topk/kernels.h"
 
 namespace gpuprims {
