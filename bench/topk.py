@@ -1,6 +1,7 @@
 """topk beside torch.topk: the cases of targets.json, a sweep over sizes, input distributions, host time."""
 
 import argparse
+import sys
 from functools import partial
 from typing import Any
 
@@ -106,6 +107,36 @@ def host_calls(device: str) -> dict[str, Any]:
     }
 
 
+def host_pieces(device: str) -> dict[str, Any]:
+    """Where the host time of that call goes: every line is a part of, or a rival to, the one above it."""
+    from torch_gpuprims import _dispatch
+
+    module = sys.modules["torch_gpuprims.topk"]  # the package's attribute of that name is the function
+
+    x = torch.randn(8, 16, device=device)
+    call, full, lean = module._call, module._handle, module._plain_handle
+
+    def guarded(k: int) -> Any:
+        guard = _dispatch.below_autograd()
+        try:
+            return call(full, x, k)
+        finally:
+            del guard
+
+    return {
+        "wrapper": lambda: torch_gpuprims.topk(x, 4),
+        "lean op": lambda: call(lean, x, 4),
+        "lean op, k = 0 (no launch)": lambda: call(lean, x, 0),
+        "full op under its guard": lambda: guarded(4),
+        "full op, k = 0": lambda: guarded(0),
+        "guard": lambda: _dispatch.below_autograd() and None,
+        "plain()": lambda: _dispatch.plain(x),
+        "torch.empty_strided": lambda: torch.empty_strided((8, 4), (4, 1), device=device),
+        "x.neg_() (one launch)": lambda: x.neg_(),
+        "lambda": lambda: None,
+    }
+
+
 def main(argv: list[str]) -> None:
     from bench import host
 
@@ -123,5 +154,7 @@ def main(argv: list[str]) -> None:
         run_distributions(options, results)
         return
     results.add("host_us", host.report("topk, x [8, 16], k = 4", host_calls, options.device))
+    if options.host:
+        host.report("its pieces", host_pieces, options.device)
     if not options.host and not run_cases(options, results):
         raise SystemExit("topk: some results are wrong; their times are left out")
