@@ -10,8 +10,9 @@
 namespace gpuprims {
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;      // elements of a long row that are worth a thread: 40 us
-constexpr int64_t kSlotCost = 64;        // what a selected element costs, in elements read
+constexpr int64_t kGrain = 1 << 18;  // elements of a long row that are worth a thread: 40 us
+constexpr int64_t kSlotCost = 64;    // what a selected element costs, in elements read
+constexpr int64_t kTinyRow = 16;
 constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
 constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
 
@@ -32,6 +33,8 @@ struct Problem {
 template <class Key>
 RowView<Key> row_view(const Problem& p, int64_t row) {
   int64_t offset = 0, mask_offset = 0;
+  if (p.dims == 1 && !p.mask)  // no loop, no divisions
+    return {static_cast<const Key*>(p.input) + row * p.steps[0], p.step, nullptr, 0};
   for (int d = p.dims - 1; d >= 0; --d) {
     const int64_t at = d > 0 ? row % p.sizes[d] : row;
     if (d > 0) row /= p.sizes[d];
@@ -112,8 +115,46 @@ void parallel(int64_t slots, const Body& body) {
   });
 }
 
+// Rows of at most kTinyRow elements, without a mask: in registers and L1, where the Selector's own
+// bookkeeping would cost four times as much as the row.
+template <class Key, class Word>
+void select_tiny_rows(const Problem& p) {
+  using W = Words<Key, Word>;
+  const int64_t n = p.shape.n, k = p.k;
+  const KeyCodec<Key> codec = make_codec<Key>(p.shape.dtype, p.largest);
+  const int64_t work = p.shape.rows * n * (2 + std::min<int64_t>(k, 8));
+  const int64_t slots =
+      work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
+  parallel(slots, [&](int64_t slot) {
+    Word words[kTinyRow];
+    for (int64_t row = p.shape.rows * slot / slots; row < p.shape.rows * (slot + 1) / slots;
+         ++row) {
+      const RowView<Key> view = row_view<Key>(p, row);
+      if (k == 1) {
+        int64_t at = 0;
+        Key best = codec.encode(view.bits[0]);
+        for (int64_t i = 1; i < n; ++i) {
+          const Key key = codec.encode(view.bits[i * view.step]);
+          if (key > best) best = key, at = i;
+        }
+        static_cast<Key*>(p.values)[row] = view.bits[at * view.step];  // [outer, 1, inner]
+        if (p.wide_indices)
+          static_cast<int64_t*>(p.indices)[row] = at;
+        else
+          static_cast<int32_t*>(p.indices)[row] = static_cast<int32_t>(at);
+        continue;
+      }
+      RowWriter<Key> writer(p, view, row);
+      for (int64_t i = 0; i < n; ++i) words[i] = W::word(codec.encode(view.bits[i * view.step]), i);
+      insert_best(words, n, k);
+      for (int64_t i = 0; i < k; ++i) writer.put(W::index(words[i]));
+    }
+  });
+}
+
 template <class Key, class Word>
 void select_rows(const Problem& p) {
+  if (p.shape.n <= kTinyRow && !p.mask) return select_tiny_rows<Key, Word>(p);
   using Select = Selector<Key, Word>;
   const int64_t rows = p.shape.rows, n = p.shape.n, k = p.k;
   // Rows that share cache lines advance together, so that a line is fetched once.
