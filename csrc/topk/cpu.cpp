@@ -4,7 +4,7 @@
 #include <memory>
 #include <new>
 
-#include "topk/boxed.h"
+#include "topk/approx.h"
 #include "topk/cpu_select.h"
 
 namespace gpuprims {
@@ -264,10 +264,17 @@ TopkResult topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
   return result;
 }
 
+// Exact: two stages take longer here, for they compare each element with a bound of its own.
+TopkResult approx_topk_cpu(const Tensor& input, int64_t k, double recall_target, bool largest) {
+  check_recall(recall_target);
+  return topk_cpu(input, k, -1, largest, std::nullopt, 64);
+}
+
 }  // namespace
 }  // namespace gpuprims
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
   m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cpu>);
   m.impl("_topk", &gpuprims::boxed_plain_topk<gpuprims::topk_cpu>);
+  m.impl("approx_topk", &gpuprims::boxed_approx_topk<gpuprims::approx_topk_cpu>);
 }
