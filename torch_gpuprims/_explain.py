@@ -61,8 +61,10 @@ def _approx_topk(
     sizes = list(input.shape) or [1]
     n = sizes.pop(dim)
     numbers = map(ctypes.c_int64, (math.prod(sizes), n, k))
-    target = ctypes.c_double(recall_target)
-    return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target)
+    forced = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO") == "exact"
+    target = ctypes.c_double(1.0 if forced else recall_target)
+    where = " (on a GPU; on the CPU the answer is exact)" if input.device.type == "cpu" else ""
+    return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target) + where
 
 
 def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
