@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kGrain = 1 << 18;  // elements of a long row that are worth a thread: 40 us
 constexpr int64_t kSlotCost = 64;    // what a selected element costs, in elements read
-constexpr int64_t kTinyRow = 16;
+constexpr int64_t kTinyRow = 32;
 constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
 constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
 
@@ -117,16 +117,16 @@ void parallel(int64_t slots, const Body& body) {
 
 // Rows of at most kTinyRow elements, without a mask: in registers and L1, where the Selector's own
 // bookkeeping would cost four times as much as the row.
-template <class Key, class Word>
+template <class Key>
 void select_tiny_rows(const Problem& p) {
-  using W = Words<Key, Word>;
   const int64_t n = p.shape.n, k = p.k;
   const KeyCodec<Key> codec = make_codec<Key>(p.shape.dtype, p.largest);
   const int64_t work = p.shape.rows * n * (2 + std::min<int64_t>(k, 8));
   const int64_t slots =
       work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
   parallel(slots, [&](int64_t slot) {
-    Word words[kTinyRow];
+    Key keys[kTinyRow];
+    int32_t order[kTinyRow];
     for (int64_t row = p.shape.rows * slot / slots; row < p.shape.rows * (slot + 1) / slots;
          ++row) {
       const RowView<Key> view = row_view<Key>(p, row);
@@ -144,17 +144,26 @@ void select_tiny_rows(const Problem& p) {
           static_cast<int32_t*>(p.indices)[row] = static_cast<int32_t>(at);
         continue;
       }
+      for (int64_t i = 0; i < n; ++i) {  // insertion; an equal key stays behind
+        const Key key = codec.encode(view.bits[i * view.step]);
+        int64_t at = std::min(i, k - 1);
+        if (i >= k && key <= keys[at]) continue;
+        for (; at > 0 && keys[at - 1] < key; --at) {
+          keys[at] = keys[at - 1];
+          order[at] = order[at - 1];
+        }
+        keys[at] = key;
+        order[at] = static_cast<int32_t>(i);
+      }
       RowWriter<Key> writer(p, view, row);
-      for (int64_t i = 0; i < n; ++i) words[i] = W::word(codec.encode(view.bits[i * view.step]), i);
-      insert_best(words, n, k);
-      for (int64_t i = 0; i < k; ++i) writer.put(W::index(words[i]));
+      for (int64_t i = 0; i < k; ++i) writer.put(order[i]);
     }
   });
 }
 
 template <class Key, class Word>
 void select_rows(const Problem& p) {
-  if (p.shape.n <= kTinyRow && !p.mask) return select_tiny_rows<Key, Word>(p);
+  if (p.shape.n <= kTinyRow && !p.mask) return select_tiny_rows<Key>(p);
   using Select = Selector<Key, Word>;
   const int64_t rows = p.shape.rows, n = p.shape.n, k = p.k;
   // Rows that share cache lines advance together, so that a line is fetched once.
