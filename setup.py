@@ -111,7 +111,7 @@ def extensions():
         cpp_extension.CUDA_HOME = cuda_home
         default = "9.0" if os.environ.get("CI") or "bdist_wheel" not in sys.argv else WHEEL_ARCHS
         archs = os.environ.get("TORCH_CUDA_ARCH_LIST", default).replace(" ", ";").split(";")
-        cuda = [*source.glob("*/cuda.cpp"), *source.glob("*/*.cu"), build_info]
+        cuda = [*source.glob("*/cuda*.cpp"), *source.glob("*/*.cu"), build_info]
         result.append(library("_C_cuda", cuda, info, cuda_home, archs))
     return result
 

@@ -50,6 +50,11 @@ def run() -> None:
         check_topk(x, k, options)
         if n < 10_000:
             check_topk(torch.full_like(x, 1), k, options)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.uint8):  # the two stages of approx_topk
+        x = (torch.randn(3, 5001, generator=g) * 40).abs().to(dtype).cuda()
+        for target in (0.8, 0.95, 0.99):
+            approx = torch_gpuprims.approx_topk(x, 48, target)
+            assert torch.equal(approx.values, x.gather(1, approx.indices))
     x = torch.randn(4, 700, 6, generator=g)
     for dim in (0, 1, 2):  # strided rows
         got = torch_gpuprims.topk(x.cuda(), 3, dim=dim)

@@ -55,6 +55,18 @@ def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = No
     return _text(library.gpuprims_explain_topk, dtype, *numbers, count, forced, mask is not None) + where
 
 
+def _approx_topk(
+    input: torch.Tensor, k: int, recall_target: float = 0.95, dim: int = -1, *args: Any, **kwargs: Any
+) -> str:
+    sizes = list(input.shape) or [1]
+    n = sizes.pop(dim)
+    numbers = map(ctypes.c_int64, (math.prod(sizes), n, k))
+    forced = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO") == "exact"
+    target = ctypes.c_double(1.0 if forced else recall_target)
+    where = " (on a GPU; on the CPU the answer is exact)" if input.device.type == "cpu" else ""
+    return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target) + where
+
+
 def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
     features = math.prod(x.shape[1:])
     count, where = _multiprocessors(x)
@@ -63,7 +75,11 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
 
 
-_OPS: dict[str, Callable[..., str]] = {"neighbor_aggregate": _neighbor_aggregate, "topk": _topk}
+_OPS: dict[str, Callable[..., str]] = {
+    "approx_topk": _approx_topk,
+    "neighbor_aggregate": _neighbor_aggregate,
+    "topk": _topk,
+}
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> str:
