@@ -12,14 +12,16 @@ namespace gpuprims {
 
 enum class TopkAlgo : int32_t {
   automatic = 0,
-  warp_row = 1,   // a warp a row, keys in registers
-  block_row = 2,  // a block a row, one read
-  split_row = 3,  // several blocks a row, one read, the last block merges
-  sort = 4,       // tiles sorted in shared memory, then merges that keep k: any k
+  warp_row = 1,    // a warp a row, keys in registers
+  block_row = 2,   // a block a row, one read
+  split_row = 3,   // several blocks a row, one read, the last block merges
+  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k
+  thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
 };
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic", "warp_row", "block_row", "split_row", "sort"};
+  constexpr const char* names[] = {"automatic", "warp_row", "block_row",
+                                   "split_row", "sort",     "thread_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -38,8 +40,8 @@ struct TopkPlan {
   int threads = 256;
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
-  // warp_row
-  int lanes = 0;  // lanes a row, 16 elements each
+  // warp_row, thread_row
+  int lanes = 0;  // lanes a row; in warp_row of 16 elements each
   // block_row, split_row
   int splits = 1;         // blocks a row
   int64_t chunk = 0;      // elements a block
@@ -74,6 +76,12 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
+constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
+constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;         // most lanes a row
+constexpr int kThreadTile = 16 * 1024;  // bytes of rows a warp, so that 14 warps are resident
+constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadElements = 16;     // elements worth a lane
 
 // Groups of which the want-th best is a useful bound, or 0.
 constexpr int groups_for(int64_t want) {
@@ -86,6 +94,8 @@ constexpr int groups_for(int64_t want) {
 constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements a 16-byte load
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+// Bytes that rows of thread_row take, and some behind them that may be read with the last element.
+constexpr int64_t topk_thread_tile(int64_t bytes) { return round_up(bytes, 16) + 32; }
 
 // Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly
 // ever r are seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies
@@ -108,6 +118,36 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
   plan.lanes = topk_lanes(p.n, p.k);
   plan.threads = 128;
   plan.grid = std::min<int64_t>(divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
+  return plan;
+}
+
+// Rows for which thread_row is: short ones, and enough of them that latency does not matter.
+inline bool topk_thread_fits(const TopkProblem& p) {
+  return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+}
+
+// Shared memory of a warp: rows and mask, over which the winners are laid at the end.
+inline int64_t topk_thread_bytes(const TopkProblem& p, int lanes) {
+  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), slots = rows * (p.k | 1);
+  return std::max(topk_thread_tile(rows * p.n * size) + (p.masked ? round_up(rows * p.n, 16) : 0),
+                  round_up(slots * size, 8) + round_up(slots * 8, 16));
+}
+
+inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  plan.algo = TopkAlgo::thread_row;
+  plan.lanes = 1;
+  const auto more = [&] {
+    return topk_thread_bytes(p, plan.lanes) > t::kThreadTile ||
+           p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms;
+  };
+  while (plan.lanes < t::kThreadLanes && p.n >= 2 * plan.lanes * t::kThreadElements && more())
+    plan.lanes *= 2;
+  const int64_t bytes = topk_thread_bytes(p, plan.lanes);
+  const int warps = bytes <= 6 * 1024 ? 4 : bytes <= 12 * 1024 ? 2 : 1;
+  plan.threads = 32 * warps;
+  plan.smem = warps * bytes;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
   return plan;
 }
 
@@ -208,7 +248,11 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
   const bool warp_fits = topk_lanes(p.n, p.k) > 0;
   const bool stream_fits = p.k <= t::kMaxStreamK;
+  const bool thread_fits = topk_thread_fits(p);
   switch (p.forced) {
+    case TopkAlgo::thread_row:
+      if (thread_fits) return plan_topk_thread(p, plan);
+      break;
     case TopkAlgo::warp_row:
       if (warp_fits) return plan_topk_warp(p, plan);
       break;
@@ -222,6 +266,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     default:
       break;
   }
+  if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
+    return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);
   if (stream_fits) return plan_topk_stream(p, plan);
   return plan_topk_sort(p, plan);
