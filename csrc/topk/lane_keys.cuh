@@ -37,9 +37,10 @@ __device__ __forceinline__ float half_value(uint16_t bits) {
   return value;
 }
 
-// A lane's view has: Key, the element's bits; Value; Order, the signed key; kFull, whether an
-// element's key can be the lowest Order; value(bits), best(a, b), order(value); and worst(), a
-// value that no element is worse than.
+// A lane's view has: Key, the element's bits; Value; Order, the signed key; kWorst, a key below
+// which none is, and kWorstIsReal, whether an element can have it; value(bits), best(a, b),
+// order(value); worst(), a value that no element is worse than; and passes(value, gate(limit)),
+// whether the element's key is above the limit (for any limit but the highest Order).
 enum class Float { f32, f16, bf16 };
 
 template <Float kType, bool kSmallest>
@@ -47,7 +48,8 @@ struct FloatView {
   using Key = std::conditional_t<kType == Float::f32, uint32_t, uint16_t>;
   using Value = float;
   using Order = int32_t;
-  static constexpr bool kFull = false;
+  static constexpr bool kWorstIsReal = kSmallest;  // NaN
+  static constexpr Order kWorst = kSmallest ? -0x7fffffff : INT32_MIN;
 
   __device__ __forceinline__ explicit FloatView(const KeyCodec<Key>&) {}
   __device__ __forceinline__ Value value(Key bits) const {
@@ -65,6 +67,15 @@ struct FloatView {
     const int32_t bits = canonical_bits(value), key = bits ^ ((bits >> 31) & 0x7fffffff);
     return kSmallest ? -key : key;
   }
+  static __device__ __forceinline__ Value gate(Order limit) {
+    int32_t key = kSmallest ? -(limit + 1) : limit;
+    if (key == -1) key = -2;                 // -0.0 is no key
+    if (key > 0x7f800000) key = 0x7f800000;  // behind infinity there are only NaNs
+    return __uint_as_float(static_cast<uint32_t>(key ^ ((key >> 31) & 0x7fffffff)));
+  }
+  static __device__ __forceinline__ bool passes(Value value, Value gate) {
+    return kSmallest ? value <= gate : !(value <= gate);
+  }
   static __device__ __forceinline__ Value worst() {
     return __uint_as_float(kSmallest ? 0x7fffffffu : 0xff800000u);
   }
@@ -77,7 +88,8 @@ struct IntegerView {
   using Signed = std::make_signed_t<Key>;
   using Value = int32_t;
   using Order = int32_t;
-  static constexpr bool kFull = sizeof(Key) == 4;
+  static constexpr bool kWorstIsReal = sizeof(Key) == 4;
+  static constexpr Order kWorst = INT32_MIN;
 
   __device__ __forceinline__ explicit IntegerView(const KeyCodec<Key>& codec)
       : flip_(static_cast<Key>(codec.invert ^ codec.sign ^ (Key(1) << (sizeof(Key) * 8 - 1)))) {}
@@ -86,7 +98,9 @@ struct IntegerView {
   }
   static __device__ __forceinline__ Value best(Value a, Value b) { return a > b ? a : b; }
   static __device__ __forceinline__ Order order(Value value) { return value; }
-  static __device__ __forceinline__ Value worst() { return INT32_MIN + !kFull; }
+  static __device__ __forceinline__ Value gate(Order limit) { return limit; }
+  static __device__ __forceinline__ bool passes(Value value, Value gate) { return value > gate; }
+  static __device__ __forceinline__ Value worst() { return INT32_MIN + !kWorstIsReal; }
 
  private:
   Key flip_;
@@ -98,26 +112,29 @@ struct CodecView {
   using Key = K;
   using Value = std::conditional_t<sizeof(Key) == 8, int64_t, int32_t>;
   using Order = Value;
-  static constexpr bool kFull = sizeof(Key) == 8;
+  static constexpr bool kWorstIsReal = sizeof(Key) == 8;
+  static constexpr Order kWorst = std::numeric_limits<Order>::min();
 
   __device__ __forceinline__ explicit CodecView(const KeyCodec<Key>& codec) : codec_(codec) {}
   __device__ __forceinline__ Value value(Key bits) const {
     const Key key = codec_.encode(bits);
-    if constexpr (kFull)
+    if constexpr (kWorstIsReal)
       return static_cast<Value>(key ^ (Key(1) << 63));
     else
       return key;
   }
   static __device__ __forceinline__ Value best(Value a, Value b) { return a > b ? a : b; }
   static __device__ __forceinline__ Order order(Value value) { return value; }
-  static __device__ __forceinline__ Value worst() { return kFull ? INT64_MIN : -1; }
+  static __device__ __forceinline__ Value gate(Order limit) { return limit; }
+  static __device__ __forceinline__ bool passes(Value value, Value gate) { return value > gate; }
+  static __device__ __forceinline__ Value worst() { return kWorstIsReal ? INT64_MIN : -1; }
 
  private:
   const KeyCodec<Key>& codec_;
 };
 
 template <class Order>
-inline constexpr Order kLowest = std::numeric_limits<Order>::min();
+inline constexpr Order kHighest = std::numeric_limits<Order>::max();
 
 // The bits of an element that no element is worse than.
 template <class Key>

@@ -22,7 +22,7 @@ __device__ __forceinline__ bool better(T a, T b) {
 }
 template <class Order>
 __device__ __forceinline__ bool better(const Entry<Order>& a, const Entry<Order>& b) {
-  return a.key > b.key || (a.key == b.key && a.index < b.index);
+  return (a.key > b.key) | ((a.key == b.key) & (a.index < b.index));  // no branches
 }
 
 // By value and by field: a choice between addresses would send registers to memory.
@@ -110,6 +110,7 @@ __device__ __forceinline__ void best_of(T* x) {
 // Every lane's x becomes the best kCount of `lanes` neighbouring lanes' sorted lists, sorted.
 template <int kCount, class T>
 __device__ __forceinline__ void best_of_lanes(T* x, int lanes) {
+#pragma unroll 1
   for (int step = 1; step < lanes; step *= 2) {
     T other[kCount];
 #pragma unroll

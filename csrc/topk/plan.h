@@ -81,6 +81,8 @@ constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in regist
 constexpr int kThreadLanes = 8;         // most lanes a row
 constexpr int kThreadTile = 16 * 1024;  // bytes of rows a warp, so that 14 warps are resident
 constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadList = 64;         // candidates a lane lists before it sorts them
+constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
 constexpr int kThreadElements = 16;     // elements worth a lane
 
 // Groups of which the want-th best is a useful bound, or 0.
@@ -94,8 +96,6 @@ constexpr int groups_for(int64_t want) {
 constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements a 16-byte load
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
-// Bytes that rows of thread_row take, and some behind them that may be read with the last element.
-constexpr int64_t topk_thread_tile(int64_t bytes) { return round_up(bytes, 16) + 32; }
 
 // Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly
 // ever r are seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies
@@ -126,27 +126,41 @@ inline bool topk_thread_fits(const TopkProblem& p) {
   return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
 }
 
-// Shared memory of a warp: rows and mask, over which the winners are laid at the end.
-inline int64_t topk_thread_bytes(const TopkProblem& p, int lanes) {
-  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), slots = rows * (p.k | 1);
-  return std::max(topk_thread_tile(rows * p.n * size) + (p.masked ? round_up(rows * p.n, 16) : 0),
-                  round_up(slots * size, 8) + round_up(slots * 8, 16));
+// A warp's shared memory in thread_row: rows, their mask, each lane's list; the winners are laid
+// over all three at the end.
+struct TopkThreadMemory {
+  int share = 0;  // vectors a lane
+  int slots = 0;  // of a lane's list
+  int64_t mask = 0, list = 0, bytes = 0;
+};
+
+inline TopkThreadMemory topk_thread_memory(const TopkProblem& p, int lanes) {
+  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), winners = rows * (p.k | 1);
+  TopkThreadMemory m;
+  m.share = static_cast<int>(divide_up(divide_up(p.n, topk_vector(p.dtype)), lanes));
+  m.slots = m.share * topk_vector(p.dtype) <= 32 ? 32 : topk_tuning::kThreadList;
+  m.mask = round_up(rows * p.n * size, 16) + 32;  // a vector may be read that starts in the row
+  m.list = m.mask + (p.masked ? round_up(rows * p.n, 16) : 0);
+  m.bytes = std::max(m.list + 32 * m.slots, round_up(winners * size, 8) + winners * 8);
+  m.bytes = round_up(m.bytes, 128);
+  return m;
 }
 
 inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   plan.algo = TopkAlgo::thread_row;
   plan.lanes = 1;
+  TopkThreadMemory memory = topk_thread_memory(p, plan.lanes);
   const auto more = [&] {
-    return topk_thread_bytes(p, plan.lanes) > t::kThreadTile ||
-           p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms;
+    if (memory.share * topk_vector(p.dtype) > t::kThreadShare) return true;
+    return p.n >= 2 * plan.lanes * t::kThreadElements &&
+           (memory.bytes > t::kThreadTile ||
+            p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms);
   };
-  while (plan.lanes < t::kThreadLanes && p.n >= 2 * plan.lanes * t::kThreadElements && more())
-    plan.lanes *= 2;
-  const int64_t bytes = topk_thread_bytes(p, plan.lanes);
-  const int warps = bytes <= 6 * 1024 ? 4 : bytes <= 12 * 1024 ? 2 : 1;
+  while (plan.lanes < t::kThreadLanes && more()) memory = topk_thread_memory(p, plan.lanes *= 2);
+  const int warps = memory.bytes <= 6 * 1024 ? 4 : memory.bytes <= 12 * 1024 ? 2 : 1;
   plan.threads = 32 * warps;
-  plan.smem = warps * bytes;
+  plan.smem = warps * memory.bytes;
   plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
   return plan;
 }

@@ -3,9 +3,10 @@
 //
 // 1. Element i belongs to group i % G: the groups' best elements are G running maxima. The k-th
 //    best of them is a bound that k elements reach, and hardly more than k: G ln(G / (G - k)).
-// 2. A bit for each vector whose best element reaches the bound.
-// 3. The elements of those vectors, in index order, enter a sorted list in registers if they are
-//    better than its last: equal elements keep the lowest index, and cost no more than others.
+// 2. The elements that reach it are listed in shared memory: a bit an element, then a loop over
+//    bits. Once k are listed only better ones than the bound are, so that equal elements cost no
+//    more than others.
+// 3. The first K of the list are sorted by a network, the rest, if any, inserted one by one.
 #include "common/launch.h"
 #include "topk/lane_keys.cuh"
 #include "topk/networks.cuh"
@@ -16,10 +17,15 @@ namespace {
 
 extern __shared__ __align__(16) unsigned char dynamic_memory[];
 
+using Yes = std::true_type;
+using No = std::false_type;
+
 struct ThreadShape {
-  int lanes;           // a row
-  int mask_at;         // bytes from the start of a warp's shared memory
-  int warp_bytes;      // shared memory
+  int lanes;    // a row
+  int slots;    // of a lane's list
+  int mask_at;  // bytes from the start of a warp's shared memory
+  int list_at;
+  int warp_bytes;
   uint32_t inverse_k;  // ceil(2^32 / k): rows from slots; 0 for k = 1
 };
 
@@ -31,6 +37,7 @@ struct SharedRow {
   int n;
   int begin, end;  // this lane's vectors
   int twist;       // lanes look at vectors in different orders, so that banks do not clash
+  bool twisted;    // some lanes' twist is not 0
 
   __device__ __forceinline__ Key element(int index) const {
     return reinterpret_cast<const Key*>(bytes)[index];
@@ -48,93 +55,83 @@ struct SharedRow {
   }
 };
 
-// The groups' maxima of this lane, as keys.
+// The groups' maxima of this lane, as keys. The first `full` vectors of every lane's share are
+// whole.
 template <int kGroups, class S, class Row>
-__device__ __forceinline__ void group_maxima(const S& view, const Row& row, int share, bool even,
+__device__ __forceinline__ void group_maxima(const S& view, const Row& row, int share, int full,
                                              typename S::Order (&out)[kGroups]) {
   constexpr int kVector = Row::kVector, kLoads = kGroups / kVector;
+  constexpr int kBlock = kLoads > 8 ? kLoads : 8;  // vectors; a multiple of the twist's reach
   typename S::Value best[kLoads][kVector];
 #pragma unroll
   for (int a = 0; a < kLoads; ++a)
 #pragma unroll
     for (int j = 0; j < kVector; ++j) best[a][j] = S::worst();
-  int u = 0;
-  const int whole = even ? share / kLoads * kLoads : 0;
-  for (; u < whole; u += kLoads) {
+  const auto take = [&](int v, int a, auto whole) {
+    Vector<typename S::Key> vector;
+    vector.raw = row.load(v);
 #pragma unroll
-    for (int a = 0; a < kLoads; ++a) {
-      Vector<typename S::Key> vector;
-      vector.raw = row.load(row.begin + ((u + a) ^ row.twist));
-#pragma unroll
-      for (int j = 0; j < kVector; ++j)
+    for (int j = 0; j < kVector; ++j)
+      if (decltype(whole)::value || v * kVector + j < row.n)
         best[a][j] = S::best(best[a][j], view.value(vector.element[j]));
-    }
-  }
+  };
+  int u = 0;
+#pragma unroll 1
+  for (; u + kBlock <= full; u += kBlock)
+#pragma unroll
+    for (int i = 0; i < kBlock; ++i) take(row.begin + (i ^ row.twist) + u, i % kLoads, Yes{});
+#pragma unroll 1
   for (; u < share; u += kLoads) {
 #pragma unroll
     for (int a = 0; a < kLoads; ++a) {
       const int v = row.begin + ((u + a) ^ row.twist);
-      if (u + a >= share || v >= row.end) continue;
-      Vector<typename S::Key> vector;
-      vector.raw = row.load(v);
-#pragma unroll
-      for (int j = 0; j < kVector; ++j)
-        if (v * kVector + j < row.n)
-          best[a][j] = S::best(best[a][j], view.value(vector.element[j]));
+      if (u + a < share && v < row.end) take(v, a, No{});
     }
   }
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) out[g] = S::order(best[g / kVector][g % kVector]);
 }
 
-// The key of a vector's best element; elements behind the row's end may count.
+// Bit i: element i of the 32 that start with this lane's vector u passes the gate.
 template <class S, class Row>
-__device__ __forceinline__ typename S::Order vector_order(const S& view, const Row& row, int v) {
-  Vector<typename S::Key> vector;
-  vector.raw = row.load(v);
-  typename S::Value best = view.value(vector.element[0]);
+__device__ __forceinline__ uint32_t passing(const S& view, const Row& row, int u, int share,
+                                            int full, typename S::Value gate) {
+  constexpr int kVector = Row::kVector, kVectors = 32 / kVector;
+  uint32_t bits = 0;
+  const auto look = [&](int i, int v) {
+    Vector<typename S::Key> vector;
+    vector.raw = row.load(v);
 #pragma unroll
-  for (int j = 1; j < Row::kVector; ++j) best = S::best(best, view.value(vector.element[j]));
-  return S::order(best);
-}
-
-// Bit i: vector base + i of this lane may have an element above `limit`. Once k vectors are found,
-// later elements must be above the bound itself.
-template <class S, class Row>
-__device__ __forceinline__ uint32_t reaching_vectors(const S& view, const Row& row, int base,
-                                                     int count, bool even, int k,
-                                                     typename S::Order limit,
-                                                     typename S::Order bound) {
-  uint32_t reaching = 0;
-  for (int block = 0; block < count; block += 8) {
-    uint32_t found = 0;
-    const int first = row.begin + base + block;
-    if (even && block + 8 <= count) {
+    for (int j = 0; j < kVector; ++j)
+      if (S::passes(view.value(vector.element[j]), gate)) bits |= 1u << (i * kVector + j);
+  };
+  if (u + kVectors <= full) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (vector_order(view, row, first + (i ^ row.twist)) > limit) found |= 1u << i;
-    } else {
+    for (int i = 0; i < kVectors; ++i) look(i, row.begin + (i ^ row.twist) + u);
+  } else {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int v = first + (i ^ row.twist);
-        if (block + i < count && v < row.end && vector_order(view, row, v) > limit)
-          found |= 1u << i;
-      }
+    for (int i = 0; i < kVectors; ++i) {
+      const int v = row.begin + u + (i ^ row.twist);
+      if (u + i < share && v < row.end) look(i, v);
     }
-    reaching |= found << block;
-    if (__popc(reaching) >= k && bound > limit) limit = bound;
   }
-  // Bit i stands for vector i ^ twist.
-  if (row.twist & 1) reaching = (reaching & 0x55555555u) << 1 | (reaching >> 1 & 0x55555555u);
-  if (row.twist & 2) reaching = (reaching & 0x33333333u) << 2 | (reaching >> 2 & 0x33333333u);
-  if (row.twist & 4) reaching = (reaching & 0x0f0f0f0fu) << 4 | (reaching >> 4 & 0x0f0f0f0fu);
-  return reaching;
+  if (row.twisted) {  // vector i's bits lie where vector i ^ twist's belong
+#pragma unroll
+    for (int bit = 1; bit < kVectors && bit < 8; bit *= 2) {
+      const int width = bit * kVector;
+      const uint32_t low = ~0u / ((1u << width) + 1);  // every other field of that width
+      if (row.twist & bit) bits = (bits & low) << width | (bits >> width & low);
+    }
+  }
+  const int left = row.n - (row.begin + u) * kVector;
+  return left < 32 ? bits & ((1u << (left > 0 ? left : 0)) - 1) : bits;
 }
 
 // Winners in shared memory, `stride` slots a row, then to device memory as one run.
 template <class T>
 __device__ __forceinline__ void write_run(T* to, const T* from, int total, int pad,
                                           uint32_t inverse_k, int lane) {
+#pragma unroll 1
   for (int i = lane; i < total; i += 32) {
     const int row = static_cast<int>(__umulhi(static_cast<uint32_t>(i), inverse_k));
     to[i] = from[i + row * pad];
@@ -204,18 +201,23 @@ __global__ void __launch_bounds__(128)
   uint8_t* const mask = memory + shape.mask_at;
   const S view(codec);
 
+  uint8_t* const slots = memory + shape.list_at + lane;  // 32 apart
+
   const int vectors = (n + kVector - 1) / kVector;
   const int share = (vectors + shape.lanes - 1) / shape.lanes;
-  const bool even = share * shape.lanes * kVector == n;
+  const int full = n / kVector - (shape.lanes - 1) * share;  // whole vectors of the last lane
   const int mine = lane / shape.lanes, part = lane % shape.lanes;
   SharedRow<Key, kAligned> row;
   row.n = n;
   row.begin = part * share;
   row.end = row.begin + share < vectors ? row.begin + share : vectors;
   row.twist = 0;
-  if (kAligned && even) {  // lane l starts at vector l * share
-    const int zeros = __ffs(share | 8) - 1;
+  row.twisted = false;
+  if (kAligned && full == share) {  // lane l starts at vector l * share
+    constexpr int kReach = 32 / kVector < 8 ? 32 / kVector : 8;
+    const int zeros = __ffs(share | kReach) - 1;
     row.twist = (lane >> (3 - zeros)) & ((1 << zeros) - 1);
+    row.twisted = zeros > 0;
   }
 
   const int64_t step = int64_t{gridDim.x} * (blockDim.x / 32) * rows;
@@ -230,6 +232,7 @@ __global__ void __launch_bounds__(128)
                 count, lane);
     copies_done();
     if (args.mask) {  // what is dropped bounds nothing
+#pragma unroll 1
       for (int i = lane; i < count * n; i += 32)
         if (!mask[i]) tile[i] = worst_bits(codec);
       __syncwarp();
@@ -238,58 +241,79 @@ __global__ void __launch_bounds__(128)
     row.bytes = reinterpret_cast<const unsigned char*>(tile + here * n);
 
     Order maxima[kGroups];
-    group_maxima<kGroups>(view, row, share, even, maxima);
+    group_maxima<kGroups>(view, row, share, full, maxima);
     best_of<0, kGroups, K>(maxima);
     best_of_lanes<K>(maxima, shape.lanes);
     Order bound = maxima[0];
 #pragma unroll
     for (int i = 1; i < K; ++i)
       if (i < k) bound = maxima[i];  // not i == k - 1, which becomes a look-up in memory
-    const Order below = bound == kLowest<Order> ? bound : bound - 1;
+    // Elements of the worst key are not listed: there may be many, and they come last.
+    const Order below = S::kWorstIsReal && bound == S::kWorst ? bound : bound - 1;
 
     Entry<Order> list[K];
 #pragma unroll
     for (int i = 0; i < K; ++i) list[i] = {below, kNoIndex};
-    for (int base = 0; base < share; base += 32) {
-      uint32_t reaching = reaching_vectors(view, row, base, share - base < 32 ? share - base : 32,
-                                           even, k, list[K - 1].key, bound);
-      uint32_t hits = 0;
-      int start = 0;
+    const auto entry = [&](int slot) {
+      const int index = row.begin * kVector + slots[slot * 32];
+      return Entry<Order>{S::order(view.value(row.element(index))), index};
+    };
+    Order limit = below;
+    int listed = 0;
+    bool sorted = false;
 #pragma unroll 1
-      while (reaching | hits) {
-        if (!hits) {
-          const int v = row.begin + base + __ffs(static_cast<int>(reaching)) - 1;
-          reaching &= reaching - 1;
-          start = v * kVector;
-          Vector<Key> vector;
-          vector.raw = row.load(v);
+    for (int u = 0;; u += 32 / kVector) {
+      if (u >= share || __any_sync(~0u, listed > shape.slots - 32)) {
+        int i = 0;
+        if (!sorted) {
 #pragma unroll
-          for (int j = 0; j < kVector; ++j)
-            if (S::order(view.value(vector.element[j])) > list[K - 1].key) hits |= 1u << j;
-          if (start + kVector > n) hits &= (1u << (n - start)) - 1;
+          for (; i < K; ++i) {
+            if (i >= listed) continue;
+            const Entry<Order> candidate = entry(i);
+            if (candidate.key > below) list[i] = candidate;
+          }
+          sort_network<0, K>(list);
+          sorted = true;
         }
-        if (hits) {
-          const int index = start + __ffs(static_cast<int>(hits)) - 1;
-          hits &= hits - 1;
-          if (!args.mask || mask[here * n + index])
-            insert<K>(list, Entry<Order>{S::order(view.value(row.element(index))), index});
+#pragma unroll 1
+        for (; i < listed; ++i) {
+          const Entry<Order> candidate = entry(i);
+          if (candidate.key > list[K - 1].key) insert<K>(list, candidate);
         }
+        __syncwarp();
+        listed = 0;
+        if (limit < list[K - 1].key) limit = list[K - 1].key;
       }
+      if (u >= share) break;
+      uint32_t bits = passing(view, row, u, share, full, S::gate(limit));
+      if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
+#pragma unroll 1
+      for (; bits; bits &= bits - 1) {
+        const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
+        if (args.mask && !mask[here * n + row.begin * kVector + at]) continue;
+        slots[listed * 32] = static_cast<uint8_t>(at);
+        ++listed;
+      }
+      if (listed >= k && limit < bound) limit = bound;
     }
     best_of_lanes<K>(list, shape.lanes);
-    if constexpr (S::kFull) {  // slots left for elements of the lowest key, of which none is above
-      bool missing = false;
+    if constexpr (S::kWorstIsReal) {
+      const auto missing = [&] {
+        bool found = false;
 #pragma unroll
-      for (int i = 0; i < K; ++i) missing |= i < k && list[i].index == kNoIndex;
-      for (int index = 0; missing && index < n; ++index) {
-        if (S::order(view.value(row.element(index))) != kLowest<Order>) continue;
+        for (int i = 0; i < K; ++i) found |= i < k && list[i].index == kNoIndex;
+        return found;
+      };
+#pragma unroll 1
+      for (int index = 0; index < n && missing(); ++index) {
+        if (S::order(view.value(row.element(index))) != S::kWorst) continue;
         if (args.mask && !mask[here * n + index]) continue;
         bool placed = false;
 #pragma unroll
         for (int i = 0; i < K; ++i) {
-          if (placed || list[i].index != kNoIndex) continue;
-          list[i].index = index;
-          placed = true;
+          const bool place = !placed && list[i].index == kNoIndex;
+          list[i].index = place ? index : list[i].index;
+          placed |= place;
         }
       }
     }
@@ -313,9 +337,14 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
                                  dim3(static_cast<unsigned>(plan.threads)),
                                  static_cast<size_t>(plan.smem)};
   const auto k = static_cast<uint32_t>(args.k);
-  const int64_t tile = topk_thread_tile(32 / plan.lanes * args.n * int64_t{sizeof(Key)});
-  const ThreadShape shape{plan.lanes, static_cast<int>(tile),
-                          static_cast<int>(plan.smem / (plan.threads / 32)),
+  const TopkThreadMemory memory = topk_thread_memory(
+      {args.dtype, args.rows, args.n, args.k, 0, TopkAlgo::thread_row, args.mask != nullptr},
+      plan.lanes);
+  const ThreadShape shape{plan.lanes,
+                          memory.slots,
+                          static_cast<int>(memory.mask),
+                          static_cast<int>(memory.list),
+                          static_cast<int>(memory.bytes),
                           k == 1 ? 0 : UINT32_MAX / k + 1};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
   return args.n % Vector<Key>::kSize == 0

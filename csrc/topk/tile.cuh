@@ -25,7 +25,7 @@ __device__ __forceinline__ void copies_done() {
 template <int kUnit>
 __device__ __forceinline__ int copy_units(unsigned char* to, const unsigned char* from, int bytes,
                                           int lane) {
-#pragma unroll 4
+#pragma unroll(kUnit == 16 ? 4 : 2)
   for (int at = lane * kUnit; at + kUnit <= bytes; at += 32 * kUnit) {
     if constexpr (kUnit >= 4)
       copy_async<kUnit>(to + at, from + at);
@@ -45,6 +45,7 @@ __device__ __forceinline__ void copy_run(unsigned char* to, const unsigned char*
     done += copy_units<4>(to + done, from + done, bytes - done, lane);
   else if (offset % 2 == 0)
     done = copy_units<2>(to, from, bytes, lane);
+#pragma unroll 1
   for (int i = done + lane; i < bytes; i += 32) to[i] = from[i];
 }
 
@@ -58,13 +59,16 @@ __device__ __forceinline__ void copy_rows(unsigned char* to, const unsigned char
                      (args.inner == 1 || map.inner_stride == args.n);
   int64_t mine = first * args.n;
   if (!dense) mine = RowPlace(first + (lane < count ? lane : count - 1), args.inner).start(map);
+#pragma unroll 1
   for (int row = 0; row < (dense ? 1 : count); ++row) {
     const unsigned char* const source = from + __shfl_sync(~0u, mine, row) * size;
     unsigned char* const target = to + row * row_bytes;
-    if (map.step == 1)
+    if (map.step == 1) {
       copy_run(target, source, dense ? count * row_bytes : row_bytes, lane);
-    else
-      for (int i = lane; i < row_bytes; i += 32) target[i] = source[i * map.step];
+      continue;
+    }
+#pragma unroll 1
+    for (int i = lane; i < row_bytes; i += 32) target[i] = source[i * map.step];
   }
 }
 
