@@ -121,14 +121,16 @@ __device__ __forceinline__ void best_of_lanes(T* x, int lanes) {
   }
 }
 
-// Puts a new element, whose index is higher than all that the sorted list holds, in its place;
-// the last one drops out.
+// Puts an entry in its place in a sorted list; the last one drops out.
 template <int kCount, class Order>
 __device__ __forceinline__ void insert(Entry<Order>* list, Entry<Order> entry) {
+  bool before = better(entry, list[kCount - 1]);
 #pragma unroll
   for (int i = kCount - 1; i >= 0; --i) {
-    list[i] = choose(entry.key > list[i].key, entry, list[i]);
-    if (i > 0) list[i] = choose(entry.key > list[i - 1].key, list[i - 1], list[i]);
+    list[i] = choose(before, entry, list[i]);
+    if (i == 0) break;
+    before = better(entry, list[i - 1]);
+    list[i] = choose(before, list[i - 1], list[i]);
   }
 }
 

@@ -55,11 +55,10 @@ struct SharedRow {
   }
 };
 
-// The groups' maxima of this lane, as keys. The first `full` vectors of every lane's share are
-// whole.
+// The groups' best elements of this lane. The first `full` vectors of every lane's share are whole.
 template <int kGroups, class S, class Row>
 __device__ __forceinline__ void group_maxima(const S& view, const Row& row, int share, int full,
-                                             typename S::Order (&out)[kGroups]) {
+                                             typename S::Value (&out)[kGroups]) {
   constexpr int kVector = Row::kVector, kLoads = kGroups / kVector;
   constexpr int kBlock = kLoads > 8 ? kLoads : 8;  // vectors; a multiple of the twist's reach
   typename S::Value best[kLoads][kVector];
@@ -89,7 +88,7 @@ __device__ __forceinline__ void group_maxima(const S& view, const Row& row, int 
     }
   }
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) out[g] = S::order(best[g / kVector][g % kVector]);
+  for (int g = 0; g < kGroups; ++g) out[g] = best[g / kVector][g % kVector];
 }
 
 // Bit i: element i of the 32 that start with this lane's vector u passes the gate.
@@ -240,8 +239,11 @@ __global__ void __launch_bounds__(128)
     const int here = mine < count ? mine : count - 1;  // lanes without a row walk along
     row.bytes = reinterpret_cast<const unsigned char*>(tile + here * n);
 
+    typename S::Value best[kGroups];
+    group_maxima<kGroups>(view, row, share, full, best);
     Order maxima[kGroups];
-    group_maxima<kGroups>(view, row, share, full, maxima);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) maxima[g] = S::order(best[g]);
     best_of<0, kGroups, K>(maxima);
     best_of_lanes<K>(maxima, shape.lanes);
     Order bound = maxima[0];
@@ -250,6 +252,27 @@ __global__ void __launch_bounds__(128)
       if (i < k) bound = maxima[i];  // not i == k - 1, which becomes a look-up in memory
     // Elements of the worst key are not listed: there may be many, and they come last.
     const Order below = S::kWorstIsReal && bound == S::kWorst ? bound : bound - 1;
+
+    // Only groups that reach the bound can hold candidates: k of them, and more only where there
+    // are ties. Group g has every kGroups-th element of this lane's share, of which the twist has
+    // changed the first.
+    uint32_t reached = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g)
+      if (S::passes(best[g], S::gate(below))) reached |= 1u << g;
+    const int most = __reduce_max_sync(~0u, __popc(reached));
+    const bool by_groups = most <= K && !args.mask;
+    int columns[K];
+#pragma unroll
+    for (int t = 0; t < K; ++t) {
+      columns[t] = reached ? (__ffs(static_cast<int>(reached)) - 1) ^
+                                 (row.twist & (kGroups / kVector - 1)) * kVector
+                           : n;
+      reached &= reached - 1;
+    }
+    const int elements = (row.end - row.begin) * kVector < n - row.begin * kVector
+                             ? (row.end - row.begin) * kVector
+                             : n - row.begin * kVector;
 
     Entry<Order> list[K];
 #pragma unroll
@@ -278,21 +301,37 @@ __global__ void __launch_bounds__(128)
 #pragma unroll 1
         for (; i < listed; ++i) {
           const Entry<Order> candidate = entry(i);
-          if (candidate.key > list[K - 1].key) insert<K>(list, candidate);
+          if (better(candidate, list[K - 1])) insert<K>(list, candidate);
         }
         __syncwarp();
         listed = 0;
         if (limit < list[K - 1].key) limit = list[K - 1].key;
       }
       if (u >= share) break;
-      uint32_t bits = passing(view, row, u, share, full, S::gate(limit));
-      if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
+      const typename S::Value gate = S::gate(limit);
+      if (by_groups) {
+#pragma unroll
+        for (int half = 0; half < 32; half += kGroups) {
+#pragma unroll
+          for (int t = 0; t < K; ++t) {
+            if (t >= most) break;
+            const int at = u * kVector + half + columns[t];
+            if (at >= elements) continue;
+            if (!S::passes(view.value(row.element(row.begin * kVector + at)), gate)) continue;
+            slots[listed * 32] = static_cast<uint8_t>(at);
+            ++listed;
+          }
+        }
+      } else {
+        uint32_t bits = passing(view, row, u, share, full, gate);
+        if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
 #pragma unroll 1
-      for (; bits; bits &= bits - 1) {
-        const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
-        if (args.mask && !mask[here * n + row.begin * kVector + at]) continue;
-        slots[listed * 32] = static_cast<uint8_t>(at);
-        ++listed;
+        for (; bits; bits &= bits - 1) {
+          const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
+          if (args.mask && !mask[here * n + row.begin * kVector + at]) continue;
+          slots[listed * 32] = static_cast<uint8_t>(at);
+          ++listed;
+        }
       }
       if (listed >= k && limit < bound) limit = bound;
     }

@@ -227,6 +227,12 @@ inline unsigned __reduce_or_sync(unsigned, unsigned value) {
   for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
   return result;
 }
+inline int __reduce_max_sync(unsigned, int value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, static_cast<uint32_t>(value));
+  int result = value;
+  for (int i = 0; i < 32; ++i) result = std::max(result, static_cast<int>(all[i]));
+  return result;
+}
 inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
 inline void __syncthreads() { simt::barrier(false); }
 inline bool __syncthreads_or(bool vote) {

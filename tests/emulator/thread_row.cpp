@@ -1,8 +1,8 @@
 // Runs thread_row's kernels on the host and compares bits with a stable sort:
 // emulated_thread_row SEED. Silent when all is well.
-#include <numeric>
-
 #include "topk/thread_row.cu"
+
+#include <numeric>
 
 using namespace gpuprims;
 
@@ -69,10 +69,14 @@ Key element(Dtype dtype, Data data, int64_t i, int64_t n) {
     case Data::reversed:
       return static_cast<Key>(n - i);
     case Data::special: {
-      const Key kinds[] = {0, sign, infinity, static_cast<Key>(infinity | sign),
+      const Key kinds[] = {0,
+                           sign,
+                           infinity,
+                           static_cast<Key>(infinity | sign),
                            static_cast<Key>(infinity + 1 + any % 7),
                            static_cast<Key>((infinity + 1 + any % 7) | sign),
-                           static_cast<Key>(~Key(0)), any};
+                           static_cast<Key>(~Key(0)),
+                           any};
       return kinds[below(8)];
     }
     default: {  // the worst keys of every type, and few others
@@ -131,9 +135,8 @@ void check(Dtype dtype, unsigned seed) {
     std::vector<int64_t> order;
     for (int64_t i = 0; i < n; ++i)
       if (!masked || mask[(shared_mask ? 0 : r * n) + i]) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return before(dtype, largest, row[a], row[b]);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return before(dtype, largest, row[a], row[b]); });
     for (int64_t i = 0; i < k; ++i) {
       const int64_t at = (r / inner * k + i) * inner + r % inner;
       const int64_t got = wide_index ? wide[at] : narrow[at];
