@@ -81,7 +81,6 @@ constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in regist
 constexpr int kThreadLanes = 8;         // most lanes a row
 constexpr int kThreadTile = 16 * 1024;  // bytes of rows a warp, so that 14 warps are resident
 constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
-constexpr int kThreadList = 64;         // candidates a lane lists before it sorts them
 constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
 constexpr int kThreadElements = 16;     // elements worth a lane
 
@@ -138,7 +137,8 @@ inline TopkThreadMemory topk_thread_memory(const TopkProblem& p, int lanes) {
   const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), winners = rows * (p.k | 1);
   TopkThreadMemory m;
   m.share = static_cast<int>(divide_up(divide_up(p.n, topk_vector(p.dtype)), lanes));
-  m.slots = m.share * topk_vector(p.dtype) <= 32 ? 32 : topk_tuning::kThreadList;
+  const int elements = m.share * topk_vector(p.dtype);
+  m.slots = elements <= 32 ? 32 : elements <= 128 ? 64 : 128;  // half of the elements, or k groups
   m.mask = round_up(rows * p.n * size, 16) + 32;  // a vector may be read that starts in the row
   m.list = m.mask + (p.masked ? round_up(rows * p.n, 16) : 0);
   m.bytes = std::max(m.list + 32 * m.slots, round_up(winners * size, 8) + winners * 8);

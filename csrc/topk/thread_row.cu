@@ -7,6 +7,8 @@
 //    bits. Once k are listed only better ones than the bound are, so that equal elements cost no
 //    more than others.
 // 3. The first K of the list are sorted by a network, the rest, if any, inserted one by one.
+#include <bit>
+
 #include "common/launch.h"
 #include "topk/lane_keys.cuh"
 #include "topk/networks.cuh"
@@ -22,6 +24,7 @@ using No = std::false_type;
 
 struct ThreadShape {
   int lanes;    // a row
+  int shift;    // log2 of them
   int slots;    // of a lane's list
   int mask_at;  // bytes from the start of a warp's shared memory
   int list_at;
@@ -142,7 +145,8 @@ __device__ __forceinline__ void write_winners(const TopkArgs& args, const Thread
                                               unsigned char* memory, const Entry<Order> (&list)[K],
                                               const Key (&bits)[K], int64_t first, int count,
                                               int lane) {
-  const int k = static_cast<int>(args.k), row = lane / shape.lanes, part = lane % shape.lanes;
+  const int k = static_cast<int>(args.k), row = lane >> shape.shift;
+  const int part = lane & (shape.lanes - 1);
   const auto each = [&](const auto& put) {  // lanes that share a row take turns
 #pragma unroll
     for (int i = 0; i < K; ++i)
@@ -162,7 +166,7 @@ __device__ __forceinline__ void write_winners(const TopkArgs& args, const Thread
     });
     return;
   }
-  const int stride = k | 1, slots = 32 / shape.lanes * stride;  // odd: no bank conflicts
+  const int stride = k | 1, slots = (32 >> shape.shift) * stride;  // odd: no bank conflicts
   Key* const values = reinterpret_cast<Key*>(memory);
   unsigned char* const behind = memory + (slots * sizeof(Key) + 7) / 8 * 8;
   const auto write = [&](auto* indices) {
@@ -193,19 +197,20 @@ __global__ void __launch_bounds__(128)
   using Key = typename S::Key;
   using Order = typename S::Order;
   constexpr int kVector = Vector<Key>::kSize, kGroups = K > 8 ? 2 * K : 16;
-  const int lane = threadIdx.x % 32, rows = 32 / shape.lanes;
+  const int lane = threadIdx.x % 32, rows = 32 >> shape.shift;
   const int n = static_cast<int>(args.n), k = static_cast<int>(args.k);
   unsigned char* const memory = dynamic_memory + threadIdx.x / 32 * shape.warp_bytes;
   Key* const tile = reinterpret_cast<Key*>(memory);
   uint8_t* const mask = memory + shape.mask_at;
   const S view(codec);
+  const Key fill = args.mask ? fill_bits<Key>(args) : Key(0);
 
   uint8_t* const slots = memory + shape.list_at + lane;  // 32 apart
 
   const int vectors = (n + kVector - 1) / kVector;
-  const int share = (vectors + shape.lanes - 1) / shape.lanes;
+  const int share = (vectors + shape.lanes - 1) >> shape.shift;
   const int full = n / kVector - (shape.lanes - 1) * share;  // whole vectors of the last lane
-  const int mine = lane / shape.lanes, part = lane % shape.lanes;
+  const int mine = lane >> shape.shift, part = lane & (shape.lanes - 1);
   SharedRow<Key, kAligned> row;
   row.n = n;
   row.begin = part * share;
@@ -260,16 +265,7 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int g = 0; g < kGroups; ++g)
       if (S::passes(best[g], S::gate(below))) reached |= 1u << g;
-    const int most = __reduce_max_sync(~0u, __popc(reached));
-    const bool by_groups = most <= K && !args.mask;
-    int columns[K];
-#pragma unroll
-    for (int t = 0; t < K; ++t) {
-      columns[t] = reached ? (__ffs(static_cast<int>(reached)) - 1) ^
-                                 (row.twist & (kGroups / kVector - 1)) * kVector
-                           : n;
-      reached &= reached - 1;
-    }
+    const bool by_groups = !args.mask && !__any_sync(~0u, __popc(reached) > K);
     const int elements = (row.end - row.begin) * kVector < n - row.begin * kVector
                              ? (row.end - row.begin) * kVector
                              : n - row.begin * kVector;
@@ -277,63 +273,68 @@ __global__ void __launch_bounds__(128)
     Entry<Order> list[K];
 #pragma unroll
     for (int i = 0; i < K; ++i) list[i] = {below, kNoIndex};
-    const auto entry = [&](int slot) {
-      const int index = row.begin * kVector + slots[slot * 32];
+    uint8_t* end = slots;  // of the list
+    const auto append = [&](int at) {
+      *end = static_cast<uint8_t>(at);
+      end += 32;
+    };
+    const auto entry = [&](const uint8_t* slot) {
+      const int index = row.begin * kVector + *slot;
       return Entry<Order>{S::order(view.value(row.element(index))), index};
     };
     Order limit = below;
-    int listed = 0;
+    if (by_groups) {
+      const typename S::Value gate = S::gate(limit);
+#pragma unroll 1
+      for (; reached; reached &= reached - 1) {
+        int at = (__ffs(static_cast<int>(reached)) - 1) ^
+                 (row.twist & (kGroups / kVector - 1)) * kVector;
+        const auto look = [&](int i) {
+          if (S::passes(view.value(row.element(row.begin * kVector + at + i * kGroups)), gate))
+            append(at + i * kGroups);
+        };
+#pragma unroll 1
+        for (; at + 3 * kGroups < elements; at += 4 * kGroups) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) look(i);
+        }
+#pragma unroll 1
+        for (; at < elements; at += kGroups) look(0);
+      }
+    }
     bool sorted = false;
 #pragma unroll 1
-    for (int u = 0;; u += 32 / kVector) {
-      if (u >= share || __any_sync(~0u, listed > shape.slots - 32)) {
-        int i = 0;
+    for (int u = by_groups ? share : 0;; u += 32 / kVector) {
+      if (u >= share || __any_sync(~0u, end > slots + (shape.slots - 32) * 32)) {
+        const uint8_t* slot = slots;
         if (!sorted) {
 #pragma unroll
-          for (; i < K; ++i) {
-            if (i >= listed) continue;
-            const Entry<Order> candidate = entry(i);
+          for (int i = 0; i < K; ++i, slot += 32) {
+            if (slot >= end) continue;
+            const Entry<Order> candidate = entry(slot);
             if (candidate.key > below) list[i] = candidate;
           }
           sort_network<0, K>(list);
           sorted = true;
         }
 #pragma unroll 1
-        for (; i < listed; ++i) {
-          const Entry<Order> candidate = entry(i);
+        for (; slot < end; slot += 32) {
+          const Entry<Order> candidate = entry(slot);
           if (better(candidate, list[K - 1])) insert<K>(list, candidate);
         }
         __syncwarp();
-        listed = 0;
+        end = slots;
         if (limit < list[K - 1].key) limit = list[K - 1].key;
       }
       if (u >= share) break;
-      const typename S::Value gate = S::gate(limit);
-      if (by_groups) {
-#pragma unroll
-        for (int half = 0; half < 32; half += kGroups) {
-#pragma unroll
-          for (int t = 0; t < K; ++t) {
-            if (t >= most) break;
-            const int at = u * kVector + half + columns[t];
-            if (at >= elements) continue;
-            if (!S::passes(view.value(row.element(row.begin * kVector + at)), gate)) continue;
-            slots[listed * 32] = static_cast<uint8_t>(at);
-            ++listed;
-          }
-        }
-      } else {
-        uint32_t bits = passing(view, row, u, share, full, gate);
-        if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
+      uint32_t bits = passing(view, row, u, share, full, S::gate(limit));
+      if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
 #pragma unroll 1
-        for (; bits; bits &= bits - 1) {
-          const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
-          if (args.mask && !mask[here * n + row.begin * kVector + at]) continue;
-          slots[listed * 32] = static_cast<uint8_t>(at);
-          ++listed;
-        }
+      for (; bits; bits &= bits - 1) {
+        const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
+        if (!args.mask || mask[here * n + row.begin * kVector + at]) append(at);
       }
-      if (listed >= k && limit < bound) limit = bound;
+      if (end >= slots + k * 32 && limit < bound) limit = bound;
     }
     best_of_lanes<K>(list, shape.lanes);
     if constexpr (S::kWorstIsReal) {
@@ -361,7 +362,7 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int i = 0; i < K; ++i) {
       if (i >= k) break;
-      bits[i] = list[i].index != kNoIndex ? row.element(list[i].index) : fill_bits<Key>(args);
+      bits[i] = list[i].index != kNoIndex ? row.element(list[i].index) : fill;
     }
     __syncwarp();
     write_winners(args, shape, memory, list, bits, first, count, lane);
@@ -380,6 +381,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
       {args.dtype, args.rows, args.n, args.k, 0, TopkAlgo::thread_row, args.mask != nullptr},
       plan.lanes);
   const ThreadShape shape{plan.lanes,
+                          std::countr_zero(static_cast<unsigned>(plan.lanes)),
                           memory.slots,
                           static_cast<int>(memory.mask),
                           static_cast<int>(memory.list),

@@ -25,13 +25,20 @@ __device__ __forceinline__ void copies_done() {
 template <int kUnit>
 __device__ __forceinline__ int copy_units(unsigned char* to, const unsigned char* from, int bytes,
                                           int lane) {
-#pragma unroll(kUnit == 16 ? 4 : 2)
-  for (int at = lane * kUnit; at + kUnit <= bytes; at += 32 * kUnit) {
+  const auto copy = [&](int at) {
     if constexpr (kUnit >= 4)
       copy_async<kUnit>(to + at, from + at);
     else
       *reinterpret_cast<uint16_t*>(to + at) = *reinterpret_cast<const uint16_t*>(from + at);
+  };
+  int at = lane * kUnit;
+#pragma unroll 1
+  for (; at + 97 * kUnit <= bytes; at += 128 * kUnit) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) copy(at + i * 32 * kUnit);
   }
+#pragma unroll 1
+  for (; at + kUnit <= bytes; at += 32 * kUnit) copy(at);
   return bytes / kUnit * kUnit;
 }
 
