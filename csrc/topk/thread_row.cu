@@ -42,9 +42,10 @@ struct SharedRow {
   int twist;       // lanes look at vectors in different orders, so that banks do not clash
   bool twisted;    // some lanes' twist is not 0
 
-  __device__ __forceinline__ Key element(int index) const {
-    return reinterpret_cast<const Key*>(bytes)[index];
+  __device__ __forceinline__ const Key* as_elements() const {
+    return reinterpret_cast<const Key*>(bytes);
   }
+  __device__ __forceinline__ Key element(int index) const { return as_elements()[index]; }
   __device__ __forceinline__ uint4 load(int vector) const {
     const unsigned char* const from = bytes + vector * 16;
     if constexpr (kAligned) return *reinterpret_cast<const uint4*>(from);
@@ -273,13 +274,13 @@ __global__ void __launch_bounds__(128)
     Entry<Order> list[K];
 #pragma unroll
     for (int i = 0; i < K; ++i) list[i] = {below, kNoIndex};
-    uint8_t* end = slots;  // of the list
+    int end = 0;  // of the list
     const auto append = [&](int at) {
-      *end = static_cast<uint8_t>(at);
+      slots[end] = static_cast<uint8_t>(at);
       end += 32;
     };
-    const auto entry = [&](const uint8_t* slot) {
-      const int index = row.begin * kVector + *slot;
+    const auto entry = [&](int slot) {
+      const int index = row.begin * kVector + slots[slot];
       return Entry<Order>{S::order(view.value(row.element(index))), index};
     };
     Order limit = below;
@@ -289,24 +290,27 @@ __global__ void __launch_bounds__(128)
       for (; reached; reached &= reached - 1) {
         int at = (__ffs(static_cast<int>(reached)) - 1) ^
                  (row.twist & (kGroups / kVector - 1)) * kVector;
-        const auto look = [&](int i) {
-          if (S::passes(view.value(row.element(row.begin * kVector + at + i * kGroups)), gate))
-            append(at + i * kGroups);
-        };
+        const Key* const from = &row.as_elements()[row.begin * kVector];
 #pragma unroll 1
         for (; at + 3 * kGroups < elements; at += 4 * kGroups) {
+          Key four[4];  // all loads first: the list might overlap the row, for all the compiler
+                        // knows
 #pragma unroll
-          for (int i = 0; i < 4; ++i) look(i);
+          for (int i = 0; i < 4; ++i) four[i] = from[at + i * kGroups];
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (S::passes(view.value(four[i]), gate)) append(at + i * kGroups);
         }
 #pragma unroll 1
-        for (; at < elements; at += kGroups) look(0);
+        for (; at < elements; at += kGroups)
+          if (S::passes(view.value(from[at]), gate)) append(at);
       }
     }
     bool sorted = false;
 #pragma unroll 1
     for (int u = by_groups ? share : 0;; u += 32 / kVector) {
-      if (u >= share || __any_sync(~0u, end > slots + (shape.slots - 32) * 32)) {
-        const uint8_t* slot = slots;
+      if (u >= share || __any_sync(~0u, end > (shape.slots - 32) * 32)) {
+        int slot = 0;
         if (!sorted) {
 #pragma unroll
           for (int i = 0; i < K; ++i, slot += 32) {
@@ -323,7 +327,7 @@ __global__ void __launch_bounds__(128)
           if (better(candidate, list[K - 1])) insert<K>(list, candidate);
         }
         __syncwarp();
-        end = slots;
+        end = 0;
         if (limit < list[K - 1].key) limit = list[K - 1].key;
       }
       if (u >= share) break;
@@ -334,7 +338,7 @@ __global__ void __launch_bounds__(128)
         const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
         if (!args.mask || mask[here * n + row.begin * kVector + at]) append(at);
       }
-      if (end >= slots + k * 32 && limit < bound) limit = bound;
+      if (end >= k * 32 && limit < bound) limit = bound;
     }
     best_of_lanes<K>(list, shape.lanes);
     if constexpr (S::kWorstIsReal) {
