@@ -1,193 +1,24 @@
 // Many short rows: a thread a row, or 2, 4, 8 lanes a row, whose warp brings its rows to shared
-// memory. Work is counted in instructions, of which a warp of 32 rows of 100 takes about 1,100.
+// memory. Instructions are what counts: a warp takes about 1,650 for 32 rows of 100, k = 5.
 //
 // 1. Element i belongs to group i % G: the groups' best elements are G running maxima. The k-th
 //    best of them is a bound that k elements reach, and hardly more than k: G ln(G / (G - k)).
-// 2. The elements that reach it are listed in shared memory: a bit an element, then a loop over
-//    bits. Once k are listed only better ones than the bound are, so that equal elements cost no
-//    more than others.
+// 2. The groups that reach it are looked at again, and what reaches it is listed in shared memory.
+//    Where many groups do (ties) or elements are masked, all elements are looked at, in order, and
+//    once k are listed only for better ones than the bound: equal data cost little more.
 // 3. The first K of the list are sorted by a network, the rest, if any, inserted one by one.
 #include <bit>
 
 #include "common/launch.h"
 #include "topk/lane_keys.cuh"
-#include "topk/networks.cuh"
+#include "topk/shared_row.cuh"
 #include "topk/tile.cuh"
+#include "topk/winners.cuh"
 
 namespace gpuprims {
 namespace {
 
 extern __shared__ __align__(16) unsigned char dynamic_memory[];
-
-using Yes = std::true_type;
-using No = std::false_type;
-
-struct ThreadShape {
-  int lanes;    // a row
-  int shift;    // log2 of them
-  int slots;    // of a lane's list
-  int mask_at;  // bytes from the start of a warp's shared memory
-  int list_at;
-  int warp_bytes;
-  uint32_t inverse_k;  // ceil(2^32 / k): rows from slots; 0 for k = 1
-};
-
-// A row in shared memory as the lanes that share it see it.
-template <class Key, bool kAligned>
-struct SharedRow {
-  static constexpr int kVector = Vector<Key>::kSize;
-  const unsigned char* bytes;
-  int n;
-  int begin, end;  // this lane's vectors
-  int twist;       // lanes look at vectors in different orders, so that banks do not clash
-  bool twisted;    // some lanes' twist is not 0
-
-  __device__ __forceinline__ const Key* as_elements() const {
-    return reinterpret_cast<const Key*>(bytes);
-  }
-  __device__ __forceinline__ Key element(int index) const { return as_elements()[index]; }
-  __device__ __forceinline__ uint4 load(int vector) const {
-    const unsigned char* const from = bytes + vector * 16;
-    if constexpr (kAligned) return *reinterpret_cast<const uint4*>(from);
-    const auto address = reinterpret_cast<uintptr_t>(from);
-    const auto* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
-    if constexpr (sizeof(Key) >= 4) return make_uint4(words[0], words[1], words[2], words[3]);
-    const unsigned shift = static_cast<unsigned>(address) % 4 * 8;
-    return make_uint4(
-        __funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
-        __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
-  }
-};
-
-// The groups' best elements of this lane. The first `full` vectors of every lane's share are whole.
-template <int kGroups, class S, class Row>
-__device__ __forceinline__ void group_maxima(const S& view, const Row& row, int share, int full,
-                                             typename S::Value (&out)[kGroups]) {
-  constexpr int kVector = Row::kVector, kLoads = kGroups / kVector;
-  constexpr int kBlock = kLoads > 8 ? kLoads : 8;  // vectors; a multiple of the twist's reach
-  typename S::Value best[kLoads][kVector];
-#pragma unroll
-  for (int a = 0; a < kLoads; ++a)
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) best[a][j] = S::worst();
-  const auto take = [&](int v, int a, auto whole) {
-    Vector<typename S::Key> vector;
-    vector.raw = row.load(v);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j)
-      if (decltype(whole)::value || v * kVector + j < row.n)
-        best[a][j] = S::best(best[a][j], view.value(vector.element[j]));
-  };
-  int u = 0;
-#pragma unroll 1
-  for (; u + kBlock <= full; u += kBlock)
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) take(row.begin + (i ^ row.twist) + u, i % kLoads, Yes{});
-#pragma unroll 1
-  for (; u < share; u += kLoads) {
-#pragma unroll
-    for (int a = 0; a < kLoads; ++a) {
-      const int v = row.begin + ((u + a) ^ row.twist);
-      if (u + a < share && v < row.end) take(v, a, No{});
-    }
-  }
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) out[g] = best[g / kVector][g % kVector];
-}
-
-// Bit i: element i of the 32 that start with this lane's vector u passes the gate.
-template <class S, class Row>
-__device__ __forceinline__ uint32_t passing(const S& view, const Row& row, int u, int share,
-                                            int full, typename S::Value gate) {
-  constexpr int kVector = Row::kVector, kVectors = 32 / kVector;
-  uint32_t bits = 0;
-  const auto look = [&](int i, int v) {
-    Vector<typename S::Key> vector;
-    vector.raw = row.load(v);
-#pragma unroll
-    for (int j = 0; j < kVector; ++j)
-      if (S::passes(view.value(vector.element[j]), gate)) bits |= 1u << (i * kVector + j);
-  };
-  if (u + kVectors <= full) {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) look(i, row.begin + (i ^ row.twist) + u);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const int v = row.begin + u + (i ^ row.twist);
-      if (u + i < share && v < row.end) look(i, v);
-    }
-  }
-  if (row.twisted) {  // vector i's bits lie where vector i ^ twist's belong
-#pragma unroll
-    for (int bit = 1; bit < kVectors && bit < 8; bit *= 2) {
-      const int width = bit * kVector;
-      const uint32_t low = ~0u / ((1u << width) + 1);  // every other field of that width
-      if (row.twist & bit) bits = (bits & low) << width | (bits >> width & low);
-    }
-  }
-  const int left = row.n - (row.begin + u) * kVector;
-  return left < 32 ? bits & ((1u << (left > 0 ? left : 0)) - 1) : bits;
-}
-
-// Winners in shared memory, `stride` slots a row, then to device memory as one run.
-template <class T>
-__device__ __forceinline__ void write_run(T* to, const T* from, int total, int pad,
-                                          uint32_t inverse_k, int lane) {
-#pragma unroll 1
-  for (int i = lane; i < total; i += 32) {
-    const int row = static_cast<int>(__umulhi(static_cast<uint32_t>(i), inverse_k));
-    to[i] = from[i + row * pad];
-  }
-}
-
-template <class Key, int K, class Order>
-__device__ __forceinline__ void write_winners(const TopkArgs& args, const ThreadShape& shape,
-                                              unsigned char* memory, const Entry<Order> (&list)[K],
-                                              const Key (&bits)[K], int64_t first, int count,
-                                              int lane) {
-  const int k = static_cast<int>(args.k), row = lane >> shape.shift;
-  const int part = lane & (shape.lanes - 1);
-  const auto each = [&](const auto& put) {  // lanes that share a row take turns
-#pragma unroll
-    for (int i = 0; i < K; ++i)
-      if (i < k && (i & (shape.lanes - 1)) == part && row < count)
-        put(i, bits[i], list[i].index == kNoIndex ? -1 : list[i].index);
-  };
-  if (args.inner != 1) {
-    const RowPlace place(first + (row < count ? row : 0), args.inner);
-    const int64_t base = place.outer * args.k * args.inner + place.inner;
-    each([&](int i, Key value, int index) {
-      const int64_t at = base + i * args.inner;
-      static_cast<Key*>(args.values)[at] = value;
-      if (args.wide_index)
-        static_cast<int64_t*>(args.indices)[at] = index;
-      else
-        static_cast<int32_t*>(args.indices)[at] = index;
-    });
-    return;
-  }
-  const int stride = k | 1, slots = (32 >> shape.shift) * stride;  // odd: no bank conflicts
-  Key* const values = reinterpret_cast<Key*>(memory);
-  unsigned char* const behind = memory + (slots * sizeof(Key) + 7) / 8 * 8;
-  const auto write = [&](auto* indices) {
-    using Index = std::remove_pointer_t<decltype(indices)>;
-    each([&](int i, Key value, int index) {
-      values[row * stride + i] = value;
-      indices[row * stride + i] = index;
-    });
-    __syncwarp();
-    const int64_t at = first * k;
-    write_run(static_cast<Key*>(args.values) + at, values, count * k, stride - k, shape.inverse_k,
-              lane);
-    write_run(static_cast<Index*>(args.indices) + at, indices, count * k, stride - k,
-              shape.inverse_k, lane);
-  };
-  if (args.wide_index)
-    write(reinterpret_cast<int64_t*>(behind));
-  else
-    write(reinterpret_cast<int32_t*>(behind));
-}
 
 // kAligned: rows are whole vectors, so that they start at multiples of 16 bytes.
 template <class S, int K, bool kAligned>
@@ -331,12 +162,23 @@ __global__ void __launch_bounds__(128)
         if (limit < list[K - 1].key) limit = list[K - 1].key;
       }
       if (u >= share) break;
-      uint32_t bits = passing(view, row, u, share, full, S::gate(limit));
-      if (limit == kHighest<Order>) bits = 0;  // NaNs pass every gate
+      // Of many hits, those behind the k-th must be better than the bound: a second look.
+      uint32_t bits = 0, above = ~0u;
+      Order least = limit;
 #pragma unroll 1
-      for (; bits; bits &= bits - 1) {
+      for (int look = 0; look < 2; ++look) {
+        uint32_t found = passing(view, row, u, share, full, S::gate(least));
+        if (least == kHighest<Order>) found = 0;  // NaNs pass every gate
+        (look ? above : bits) = found;
+        if (look || !__any_sync(~0u, least < bound && __popc(found) > k)) break;
+        if (least < bound) least = bound;
+      }
+#pragma unroll 1
+      while (bits) {
         const int at = u * kVector + __ffs(static_cast<int>(bits)) - 1;
+        bits &= bits - 1;
         if (!args.mask || mask[here * n + row.begin * kVector + at]) append(at);
+        if (end >= k * 32) bits &= above;
       }
       if (end >= k * 32 && limit < bound) limit = bound;
     }
