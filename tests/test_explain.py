@@ -14,7 +14,7 @@ from torch_gpuprims import Graph, explain
 @pytest.mark.parametrize(
     "shape, k, words",
     [
-        ((16384, 256), 8, "warp_row, 16 lanes a row"),
+        ((16384, 256), 8, "thread_row, 4 lanes a row"),
         ((1024, 32768), 64, "block_row"),
         ((1, 1_000_000), 20, "split_row"),
         ((1, 100_000), 50_000, "sort"),

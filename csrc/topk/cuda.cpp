@@ -55,7 +55,7 @@ Tensor expanded(const Tensor& t, const Tensor& like) {
 TopkAlgo forced_algo() {
   static const TopkAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_TOPK_ALGO");
-    for (int a = 1; name && a <= 4; ++a)
+    for (int a = 1; name && a <= 5; ++a)
       if (!std::strcmp(name, topk_algo_name(static_cast<TopkAlgo>(a))))
         return static_cast<TopkAlgo>(a);
     return TopkAlgo::automatic;
@@ -111,6 +111,9 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
   switch (plan.algo) {
     case TopkAlgo::warp_row:
       check_cuda("topk", launch_topk_warp(args, plan, stream));
+      break;
+    case TopkAlgo::thread_row:
+      check_cuda("topk", launch_topk_thread(args, plan, stream));
       break;
     case TopkAlgo::sort:
       check_cuda("topk", launch_topk_sort(args, plan, memory, stream));

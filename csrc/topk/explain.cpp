@@ -18,8 +18,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     return;
   }
   char detail[160] = "";
-  if (p.algo == TopkAlgo::warp_row)
-    std::snprintf(detail, sizeof detail, "%d lanes a row", p.lanes);
+  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::thread_row)
+    std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
   else

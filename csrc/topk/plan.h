@@ -12,14 +12,16 @@ namespace gpuprims {
 
 enum class TopkAlgo : int32_t {
   automatic = 0,
-  warp_row = 1,   // a warp a row, keys in registers
-  block_row = 2,  // a block a row, one read
-  split_row = 3,  // several blocks a row, one read, the last block merges
-  sort = 4,       // tiles sorted in shared memory, then merges that keep k: any k
+  warp_row = 1,    // a warp a row, keys in registers
+  block_row = 2,   // a block a row, one read
+  split_row = 3,   // several blocks a row, one read, the last block merges
+  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k
+  thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
 };
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic", "warp_row", "block_row", "split_row", "sort"};
+  constexpr const char* names[] = {"automatic", "warp_row", "block_row",
+                                   "split_row", "sort",     "thread_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -38,8 +40,8 @@ struct TopkPlan {
   int threads = 256;
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
-  // warp_row
-  int lanes = 0;  // lanes a row, 16 elements each
+  // warp_row, thread_row
+  int lanes = 0;  // lanes a row; in warp_row of 16 elements each
   // block_row, split_row
   int splits = 1;         // blocks a row
   int64_t chunk = 0;      // elements a block
@@ -61,11 +63,11 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;   // larger k sort
-constexpr int kWarpItems = 16;      // elements a lane of warp_row
-constexpr int kUnroll = 8;          // 16-byte loads in flight a thread
-constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
-constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
+constexpr int kMaxStreamK = 4096;      // larger k sort
+constexpr int kWarpItems = 16;         // elements a lane of warp_row
+constexpr int kUnroll = 8;             // 16-byte loads in flight a thread
+constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
 constexpr int kMaxSampleBlocks = 512;  // a row
@@ -74,6 +76,13 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
+constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
+constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;         // most lanes a row
+constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident
+constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
+constexpr int kThreadElements = 16;     // elements worth a lane
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
 // the same rank leaves fewer candidates.
@@ -118,6 +127,51 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+// Rows for which thread_row is: short ones, and enough of them that latency does not matter.
+inline bool topk_thread_fits(const TopkProblem& p) {
+  return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+}
+
+// A warp's shared memory in thread_row: rows, their mask, each lane's list; the winners are laid
+// over all three at the end.
+struct TopkThreadMemory {
+  int share = 0;  // vectors a lane
+  int slots = 0;  // of a lane's list
+  int64_t mask = 0, list = 0, bytes = 0;
+};
+
+inline TopkThreadMemory topk_thread_memory(const TopkProblem& p, int lanes) {
+  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), winners = rows * (p.k | 1);
+  TopkThreadMemory m;
+  m.share = static_cast<int>(divide_up(divide_up(p.n, topk_vector(p.dtype)), lanes));
+  const int elements = m.share * topk_vector(p.dtype);
+  m.slots = elements <= 32 ? 32 : elements <= 128 ? 64 : 128;  // half of the elements, or k groups
+  m.mask = round_up(rows * p.n * size, 16) + 32;  // a vector may be read that starts in the row
+  m.list = m.mask + (p.masked ? round_up(rows * p.n, 16) : 0);
+  m.bytes = std::max(m.list + 32 * m.slots, round_up(winners * size, 8) + winners * 8);
+  m.bytes = round_up(m.bytes, 128);
+  return m;
+}
+
+inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  plan.algo = TopkAlgo::thread_row;
+  plan.lanes = 1;
+  TopkThreadMemory memory = topk_thread_memory(p, plan.lanes);
+  const auto more = [&] {
+    if (memory.share * topk_vector(p.dtype) > t::kThreadShare) return true;
+    return p.n >= 2 * plan.lanes * t::kThreadElements &&
+           (memory.bytes > t::kThreadTile ||
+            p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms);
+  };
+  while (plan.lanes < t::kThreadLanes && more()) memory = topk_thread_memory(p, plan.lanes *= 2);
+  const int warps = memory.bytes <= 6 * 1024 ? 4 : memory.bytes <= 12 * 1024 ? 2 : 1;
+  plan.threads = 32 * warps;
+  plan.smem = warps * memory.bytes;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
+  return plan;
+}
+
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
@@ -133,8 +187,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     plan.threads = 512;
     // One block a multiprocessor for latency, two for bandwidth.
     const int64_t tile = 512 * thread_tile;
-    const bool alone =
-        p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows && !rare;
+    const bool alone = p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows && !rare;
     if (p.forced != TopkAlgo::block_row && p.n > tile)
       plan.splits = static_cast<int>(std::clamp<int64_t>(
           p.sms * (alone ? 1 : 2) / p.rows, 1,
@@ -173,8 +226,9 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   } else {
     plan.sampled = plan.chunk > tile;
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
-    const int few = plan.threads == 128 && t::groups_for(rank) && !plan.wide ? 128  // see warps_bound
-                                                                             : t::groups_for(rank);
+    const int few = plan.threads == 128 && t::groups_for(rank) && !plan.wide
+                        ? 128  // see warps_bound
+                        : t::groups_for(rank);
     plan.groups = few                        ? few
                   : rank * 2 <= plan.threads ? plan.threads
                                              : static_cast<int>(tile / vector);
@@ -209,7 +263,11 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
   const bool warp_fits = topk_lanes(p.n, p.k) > 0;
   const bool stream_fits = p.k <= t::kMaxStreamK;
+  const bool thread_fits = topk_thread_fits(p);
   switch (p.forced) {
+    case TopkAlgo::thread_row:
+      if (thread_fits) return plan_topk_thread(p, plan);
+      break;
     case TopkAlgo::warp_row:
       if (warp_fits) return plan_topk_warp(p, plan);
       break;
@@ -223,6 +281,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     default:
       break;
   }
+  if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
+    return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);
   if (stream_fits) return plan_topk_stream(p, plan);
   return plan_topk_sort(p, plan);

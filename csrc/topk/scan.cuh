@@ -51,10 +51,10 @@ struct WordFilter {
 // A Scan has:
 // Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
 // NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
-// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec); and,
-// once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or
-// more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says that
-// the smallest elements are wanted; scans that need no such help ignore it.
+// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec);
+// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound
+// or more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says
+// that the smallest elements are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
@@ -88,9 +88,7 @@ struct ScanAny {
     filter_ = {codec, bound};
     bound_ = bound;
   }
-  __device__ __forceinline__ bool reaches_top(Key top) const {
-    return top >= bound_;
-  }
+  __device__ __forceinline__ bool reaches_top(Key top) const { return top >= bound_; }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return filter_.hits(raw) != 0;
@@ -161,9 +159,7 @@ struct ScanFloat32 {
     flip_ = codec.invert & codec.sign;
     below_ = __uint_as_float(float_below(codec, bound));
   }
-  __device__ __forceinline__ bool reaches_top(float top) const {
-    return !(top <= below_);
-  }
+  __device__ __forceinline__ bool reaches_top(float top) const { return !(top <= below_); }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));
@@ -218,9 +214,7 @@ struct ScanFloat16 {
     const uint32_t below = float_below(codec, bound);
     below_ = pair(below | below << 16);
   }
-  __device__ __forceinline__ bool reaches_top(Pair top) const {
-    return !__hble2(top, below_);
-  }
+  __device__ __forceinline__ bool reaches_top(Pair top) const { return !__hble2(top, below_); }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));

@@ -89,8 +89,8 @@ __device__ __forceinline__ void find_bin(int want) {
 }
 
 // A bound that at least `want` and at most `most` of the `count` pairs reach, and how many do in
-// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as that
-// allows. Ends with a barrier behind it.
+// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as
+// that allows. Ends with a barrier behind it.
 template <class Pair, int kThreads>
 __device__ __noinline__ Pair select_bound(int count, int want, int most) {
   const Pair* const pairs = buffer<Pair>();
