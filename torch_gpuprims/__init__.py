@@ -5,6 +5,7 @@ from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
 from .topk import TopK, topk
+from .topk_gate import TopKGate, topk_gate
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "TopK", "explain", "neighbor_aggregate", "topk"]
+__all__ = ["Graph", "TopK", "TopKGate", "explain", "neighbor_aggregate", "topk", "topk_gate"]

@@ -55,6 +55,16 @@ def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = No
     return _text(library.gpuprims_explain_topk, dtype, *numbers, count, forced, mask is not None) + where
 
 
+def _topk_gate(
+    logits: torch.Tensor, k: int, *, bias: Any = None, num_groups: int = 1, topk_groups: int = 1, **kwargs: Any
+) -> str:
+    n = logits.shape[-1]
+    sizes = map(ctypes.c_int64, (math.prod(logits.shape[:-1]), n, k, num_groups, topk_groups))
+    dtype = _DTYPES.index(logits.dtype)
+    _, where = _multiprocessors(logits)
+    return _text(library.gpuprims_explain_topk_gate, dtype, *sizes, bias is not None) + where
+
+
 def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
     features = math.prod(x.shape[1:])
     count, where = _multiprocessors(x)
@@ -63,7 +73,11 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
 
 
-_OPS: dict[str, Callable[..., str]] = {"neighbor_aggregate": _neighbor_aggregate, "topk": _topk}
+_OPS: dict[str, Callable[..., str]] = {
+    "neighbor_aggregate": _neighbor_aggregate,
+    "topk": _topk,
+    "topk_gate": _topk_gate,
+}
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> str:
