@@ -89,6 +89,10 @@ def topk_gate(
         raise ValueError(f"topk_gate: scoring must be one of {', '.join(SCORING)}, got {scoring!r}")
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
     args = (logits, k, bias, code, renormalize, num_groups, topk_groups, scale, bits)
+    if torch.compiler.is_dynamo_compiling():
+        # Dynamo makes floats symbols, and an op's float argument would have it start again for a constant.
+        weights, indices = _op(*args[:-2], 1.0, bits)
+        return TopKGate(weights * scale, indices)
     try:
         if plain(logits, bias):
             if _explain.enabled:
@@ -102,8 +106,9 @@ def topk_gate(
             return _tuple(TopKGate, _apply(*args))
         return TopKGate(*_run(*args))
     except RuntimeError as error:
-        if getattr(logits, "layout", torch.strided) is not torch.strided:
-            raise RuntimeError(_LAYOUT.format("logits")) from None
+        for name, tensor in (("logits", logits), ("bias", bias)):  # no kernel of ours is found, to say so
+            if getattr(tensor, "layout", torch.strided) is not torch.strided:
+                raise RuntimeError(_LAYOUT.format(name)) from None
         reraise(error)
 
 

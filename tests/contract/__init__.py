@@ -8,9 +8,11 @@ hold, with the reason. test_contract.py is generic and need not change.
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
 from .spec import Call, Op
 from .topk import TOPK
+from .topk_gate import TOPK_GATE
 
 OPS: dict[str, Op] = {
     "topk": TOPK,
+    "topk_gate": TOPK_GATE,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,
