@@ -84,7 +84,9 @@ class TestValues:
         check(x, problem["k"], problem["index_dtype"], **options)
 
     @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-    @pytest.mark.parametrize("n, k", [(256, 8), (60, 4), (128, 8), (384, 24), (500, 12), (2048, 64), (160, 40)])
+    @pytest.mark.parametrize(
+        "n, k", [(256, 8), (60, 4), (128, 8), (384, 24), (500, 12), (2048, 64), (160, 40)]
+    )
     def test_sizes_of_models(self, device, dtype, n, k):
         generator = np.random.default_rng(n)
         bias = random_bias(n, torch.float32, generator).to(device)
@@ -343,7 +345,9 @@ class TestTransforms:
 
 def test_explain():
     x = torch.empty(16_384, 256)
-    assert explain("topk_gate", x, 8).startswith("topk_gate float32 [16384, 256] k=8 -> lanes, 16 lanes a row")
+    assert explain("topk_gate", x, 8).startswith(
+        "topk_gate float32 [16384, 256] k=8 -> lanes, 16 lanes a row"
+    )
     bias = torch.empty(256)
     assert "-> warp, 32 lanes a row" in explain("topk_gate", x, 8, bias=bias, num_groups=8, topk_groups=4)
     assert "nothing to launch" in explain("topk_gate", x, 0)

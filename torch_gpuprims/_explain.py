@@ -56,7 +56,13 @@ def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = No
 
 
 def _topk_gate(
-    logits: torch.Tensor, k: int, *, bias: Any = None, num_groups: int = 1, topk_groups: int = 1, **kwargs: Any
+    logits: torch.Tensor,
+    k: int,
+    *,
+    bias: Any = None,
+    num_groups: int = 1,
+    topk_groups: int = 1,
+    **kwargs: Any,
 ) -> str:
     n = logits.shape[-1]
     sizes = map(ctypes.c_int64, (math.prod(logits.shape[:-1]), n, k, num_groups, topk_groups))

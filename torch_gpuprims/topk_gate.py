@@ -88,23 +88,25 @@ def topk_gate(
     if code is None:
         raise ValueError(f"topk_gate: scoring must be one of {', '.join(SCORING)}, got {scoring!r}")
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
-    args = (logits, k, bias, code, renormalize, num_groups, topk_groups, scale, bits)
-    if torch.compiler.is_dynamo_compiling():
-        # Dynamo makes floats symbols, and an op's float argument would have it start again for a constant.
-        weights, indices = _op(*args[:-2], 1.0, bits)
-        return TopKGate(weights * scale, indices)
     try:
         if plain(logits, bias):
             if _explain.enabled:
-                _explain.log("topk_gate", logits, k, bias=bias, num_groups=num_groups, topk_groups=topk_groups)
+                _explain.log(
+                    "topk_gate", logits, k, bias=bias, num_groups=num_groups, topk_groups=topk_groups
+                )
+            args = (logits, k, bias, code, renormalize, num_groups, topk_groups, scale, bits)
             guard = below_autograd()
             try:
                 return _tuple(TopKGate, _call(_handle, *args))
             finally:
                 del guard
-        if eager(logits, bias):
-            return _tuple(TopKGate, _apply(*args))
-        return TopKGate(*_run(*args))
+        # Gradients come through a product that is PyTorch's: it has the same bits as the kernel's. Dynamo makes
+        # floats symbols, which no argument of an op can be, and bits must not depend on who compiles.
+        args = (logits, k, bias, code, renormalize, num_groups, topk_groups, 1.0, bits)
+        weights, indices = _apply(*args) if eager(logits, bias) else _run(*args)
+        if torch.compiler.is_dynamo_compiling() or scale != 1:
+            weights = weights * scale
+        return TopKGate(weights, indices)
     except RuntimeError as error:
         for name, tensor in (("logits", logits), ("bias", bias)):  # no kernel of ours is found, to say so
             if getattr(tensor, "layout", torch.strided) is not torch.strided:
@@ -202,9 +204,7 @@ def _fake(
 # The first needs the k weights alone; the others read the logits again rather than keep scores of them.
 
 
-def _save(
-    ctx: Any, args: tuple[Any, ...], weights: torch.Tensor, indices: torch.Tensor
-) -> None:
+def _save(ctx: Any, args: tuple[Any, ...], weights: torch.Tensor, indices: torch.Tensor) -> None:
     logits, _, _, scoring, renormalize, _, _, scale, _ = args
     ctx.sigmoid, ctx.renormalize, ctx.scale = scoring == 1, renormalize, scale
     ctx.shape, ctx.dtype = logits.shape, logits.dtype
@@ -252,9 +252,7 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     else:
         logits = logits.movedim(in_dims[0], 0)
     if bias is None or in_dims[2] is None:
-        torch._check(
-            logits.dim() > 1, lambda: "topk_gate: logits must have at least 1 dimension, got 0"
-        )
+        torch._check(logits.dim() > 1, lambda: "topk_gate: logits must have at least 1 dimension, got 0")
         return run(logits, k, bias, *rest), (0, 0)
     # A bias for each sample: the kernel takes one, so samples are routed one after another.
     results = [run(x, k, b, *rest) for x, b in zip(logits, bias.movedim(in_dims[2], 0), strict=True)]

@@ -29,8 +29,8 @@ inline GateShape check_gate(const Tensor& logits, int64_t k, const std::optional
         scalar_type_name(type));
   const int64_t rank = logits.dim();
   check(rank > 0, "topk_gate: logits must have at least 1 dimension, got 0");
-  check(scoring == 0 || scoring == 1,
-        "topk_gate: scoring must be 0 (softmax) or 1 (sigmoid), got ", scoring);
+  check(scoring == 0 || scoring == 1, "topk_gate: scoring must be 0 (softmax) or 1 (sigmoid), got ",
+        scoring);
   const auto sizes = logits.sizes();
   const int64_t n = sizes[rank - 1];
   check(n <= t::kMaxExperts, "topk_gate: at most ", t::kMaxExperts, " experts are supported, got ",

@@ -112,8 +112,7 @@ class Router {
       total_ = static_cast<Real>(total);
     }
     for (size_t i = 0; i < score_.size(); ++i)
-      score_[i] =
-          (o_.sigmoid ? sigmoid(x_[i]) : std::exp(x_[i] - top_) / total_) + bias_[i];
+      score_[i] = (o_.sigmoid ? sigmoid(x_[i]) : std::exp(x_[i] - top_) / total_) + bias_[i];
   }
 
   Key group_key(const Real* choice, int64_t size) {
@@ -189,24 +188,25 @@ void route(const GateOptions& o, const GateShape& shape, const Tensor& logits, i
   const Real* const row_bias = bias ? added.data() : nullptr;
   auto* const out = static_cast<Real*>(weights.mutable_data_ptr());
   if (indices.scalar_type() == ScalarType::Long)
-    route(o, shape, source, stride, row_bias, out, static_cast<int64_t*>(indices.mutable_data_ptr()));
+    route(o, shape, source, stride, row_bias, out,
+          static_cast<int64_t*>(indices.mutable_data_ptr()));
   else
-    route(o, shape, source, stride, row_bias, out, static_cast<int32_t*>(indices.mutable_data_ptr()));
+    route(o, shape, source, stride, row_bias, out,
+          static_cast<int32_t*>(indices.mutable_data_ptr()));
 }
 
 std::tuple<Tensor, Tensor> topk_gate_cpu(const Tensor& logits, int64_t k,
                                          const std::optional<Tensor>& bias, int64_t scoring,
                                          bool renormalize, int64_t num_groups, int64_t topk_groups,
                                          double scale, int64_t index_bits) {
-  const GateShape shape =
-      check_gate(logits, k, bias, scoring, num_groups, topk_groups, index_bits);
+  const GateShape shape = check_gate(logits, k, bias, scoring, num_groups, topk_groups, index_bits);
   const int64_t* sizes = shape.output.data();
   const auto rank = static_cast<int64_t>(shape.output.size());
   const bool wide = shape.dtype == Dtype::f64;
   Tensor weights =
       empty("topk_gate", logits, wide ? ScalarType::Double : ScalarType::Float, sizes, rank);
-  Tensor indices = empty("topk_gate", logits,
-                         index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
+  Tensor indices = empty("topk_gate", logits, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
+                         sizes, rank);
   if (k == 0 || shape.rows == 0) return {std::move(weights), std::move(indices)};
   auto stride = gate_row_stride(logits);
   const Tensor source = stride ? logits : torch::stable::contiguous(logits);

@@ -8,19 +8,18 @@ std::tuple<Tensor, Tensor> topk_gate_cuda(const Tensor& logits, int64_t k,
                                           const std::optional<Tensor>& bias, int64_t scoring,
                                           bool renormalize, int64_t num_groups, int64_t topk_groups,
                                           double scale, int64_t index_bits) {
-  const GateShape shape =
-      check_gate(logits, k, bias, scoring, num_groups, topk_groups, index_bits);
+  const GateShape shape = check_gate(logits, k, bias, scoring, num_groups, topk_groups, index_bits);
   const auto device = logits.get_device_index();
   const DeviceGuard guard(device);
   const int64_t* sizes = shape.output.data();
   const auto rank = static_cast<int64_t>(shape.output.size());
-  Tensor weights = empty("topk_gate", logits,
-                         shape.dtype == Dtype::f64 ? ScalarType::Double : ScalarType::Float, sizes,
-                         rank);
-  Tensor indices = empty("topk_gate", logits,
-                         index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
-  const GatePlan plan = plan_gate(
-      {shape.dtype, shape.rows, shape.n, k, num_groups, topk_groups, bias.has_value()});
+  Tensor weights =
+      empty("topk_gate", logits, shape.dtype == Dtype::f64 ? ScalarType::Double : ScalarType::Float,
+            sizes, rank);
+  Tensor indices = empty("topk_gate", logits, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
+                         sizes, rank);
+  const GatePlan plan =
+      plan_gate({shape.dtype, shape.rows, shape.n, k, num_groups, topk_groups, bias.has_value()});
   if (plan.grid == 0) return {weights, indices};
 
   const auto stride = gate_row_stride(logits);

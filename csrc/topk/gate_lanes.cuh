@@ -149,8 +149,8 @@ __global__ void __launch_bounds__(t::kThreads, 10)
         uint32_t bits;
         memcpy(&bits, x + e, sizeof bits);
         if (!(x[e] < bound))
-          memory.found[slot++] = static_cast<Narrow>(bits) << 32 |
-                                 static_cast<uint32_t>(~Items::at(e, lane));
+          memory.found[slot++] =
+              static_cast<Narrow>(bits) << 32 | static_cast<uint32_t>(~Items::at(e, lane));
       }
     }
     __syncwarp();

@@ -20,9 +20,9 @@ constexpr const char* gate_algo_name(GateAlgo algo) {
 namespace gate_tuning {
 constexpr int kMaxExperts = 2048;
 constexpr int kMaxK = 64;
-constexpr int kItems = 16;            // logits a lane of `lanes` holds
-constexpr int kThreads = 128;         // a block, at most
-constexpr int kCandidates = 128;      // pairs that a warp of `warp` ranks; more are cut exactly first
+constexpr int kItems = 16;        // logits a lane of `lanes` holds
+constexpr int kThreads = 128;     // a block, at most
+constexpr int kCandidates = 128;  // pairs that a warp of `warp` ranks; more are cut exactly first
 constexpr int64_t kSmem = 48 * 1024;  // what a block has without asking
 }  // namespace gate_tuning
 

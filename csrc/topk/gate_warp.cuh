@@ -57,8 +57,7 @@ __device__ __forceinline__ Key parts_bound(const Key* keys, int n, int k, int la
     int count = __popc(__ballot_sync(~0u, best[0] >= trial));
     if (!few) {
 #pragma unroll
-      for (int part = 1; part < 4; ++part)
-        count += __popc(__ballot_sync(~0u, best[part] >= trial));
+      for (int part = 1; part < 4; ++part) count += __popc(__ballot_sync(~0u, best[part] >= trial));
     }
     if (count >= k) bound = trial;
     if (count == k) break;
