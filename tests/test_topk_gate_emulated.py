@@ -1,4 +1,4 @@
-"""topk_gate's kernels on the host, a fiber a thread, under AddressSanitizer, against the float64 reference."""
+"""topk_gate's kernels on the host, a fiber a thread, under AddressSanitizer, against a float64 reference."""
 
 import itertools
 import os
@@ -92,10 +92,10 @@ def run(program: Path, problems: list[dict]) -> float:
     return sum(shares) / len(shares)
 
 
-#: (experts, k, groups, kept): lanes of 8, 16 and 32, with whole vectors and without; a warp a row; the limits.
+#: (experts, k, groups, kept): lanes of 8, 16 and 32, in whole vectors and not; a warp a row; the limits.
 SIZES = [
-    (8, 2, 1, 1), (7, 3, 1, 1), (64, 6, 1, 1), (100, 5, 1, 1), (256, 8, 1, 1), (160, 12, 1, 1), (255, 8, 1, 1),
-    (512, 24, 1, 1), (400, 16, 1, 1), (1, 1, 1, 1), (40, 30, 1, 1), (513, 8, 1, 1), (256, 8, 8, 4),
+    (8, 2, 1, 1), (7, 3, 1, 1), (64, 6, 1, 1), (100, 5, 1, 1), (256, 8, 1, 1), (160, 12, 1, 1),
+    (255, 8, 1, 1), (512, 24, 1, 1), (400, 16, 1, 1), (1, 1, 1, 1), (40, 30, 1, 1), (513, 8, 1, 1), (256, 8, 8, 4),
     (2048, 64, 1, 1), (2048, 64, 64, 3), (2048, 1, 2048, 1), (60, 15, 4, 1), (66, 20, 33, 20), (12, 4, 6, 3),
 ]  # fmt: skip
 

@@ -15,6 +15,7 @@ _call, _handle = direct(_op)
 _tuple = tuple.__new__
 _INT64 = torch.int64
 SCORING = {"softmax": 0, "sigmoid": 1}
+_DEFAULTS = (0, True, 1, 1, 1.0, 64)  # of the op, behind bias
 MAX_EXPERTS, MAX_K = 2048, 64  # of csrc/topk/gate_plan.h
 
 
@@ -39,8 +40,9 @@ def topk_gate(
 
     Scores s = softmax(logits) or sigmoid(logits) over the experts. Experts are chosen by s + bias, the best
     first; their weights are s without the bias, divided by the sum of the k where `renormalize`, times
-    `scale`. With groups, only experts of the best `topk_groups` of `num_groups` groups of consecutive experts
-    are chosen from; a group's score is its largest s + bias (softmax) or the sum of its two largest (sigmoid).
+    `scale`. With groups, only experts of the best `topk_groups` of `num_groups` groups of consecutive
+    experts are chosen from; a group's score is its largest s + bias (softmax) or the sum of its two largest
+    (sigmoid).
 
     Args:
         logits: [..., experts], float32, bfloat16, float16 or float64, any strides; at most 2,048 experts.
@@ -55,25 +57,25 @@ def topk_gate(
         index_dtype: torch.int64 or torch.int32.
 
     Returns:
-        TopKGate(weights, indices), both contiguous [..., k]. Weights are float32, as fused expert kernels take
-        them and models compute them, float64 for float64 logits.
+        TopKGate(weights, indices), both contiguous [..., k]. Weights are float32, as fused expert kernels
+        take them and models compute them, float64 for float64 logits.
 
-    Arithmetic is float32, float64 for float64 logits. Order: NaN is above every number, equal scores go to the
-    lowest index. Without a bias the logits themselves are compared: their order is that of the scores, without
-    the ties that rounding makes. A row always has k distinct indices in range, whatever its logits: with a NaN
-    or a +inf, or nothing but -inf, the softmax weights are NaN as in torch.softmax. A logit of -inf has score
-    0. Where the k scores add up to 0 (they underflowed, or are all 0), renormalised weights are 0.
+    Arithmetic is float32, float64 for float64 logits. Order: NaN is above every number, equal scores go to
+    the lowest index. Without a bias the logits themselves are compared: their order is that of the scores,
+    without the ties that rounding makes. A row always has k distinct indices in range, whatever its logits.
+    With a NaN or a +inf, or nothing but -inf, softmax weights are NaN as in torch.softmax. A logit of -inf
+    has score 0. Where the k scores add up to 0 (they underflowed, or are all 0), renormalised weights are 0.
 
     The gradient reaches the logits, twice if asked: the selected ones alone where `renormalize` or sigmoid,
     all of them through the softmax's denominator otherwise. The bias and the choice itself have none, as in
     DeepSeek-V3, whose bias follows the load and not the loss.
 
-    Deterministic: a row's bits depend on the row and the options alone, not on the batch. Indices are the same
-    on every device but for scores (with a bias, or group sums) that differ in their last digits; weights agree
-    to some 1e-6 of themselves, as exp is not the same function on CPU and GPU.
+    Deterministic: a row's bits depend on the row and the options alone, not on the batch. CPU and GPU choose
+    the same experts, unless scores (with a bias) or sums of a group differ in their last digits alone; their
+    weights agree to about 1e-6 of themselves, not bit for bit, as exp is not the same function on both.
 
-    Cost: one read of the logits, one kernel. Without bias and groups, up to 512 experts and k up to 24 stay in
-    registers, and scores are computed of the selected alone. The router is that of Shazeer et al., 2017;
+    Cost: one read of the logits, one kernel. Without bias and groups, up to 512 experts and k up to 24 stay
+    in registers, and scores are computed of the selected alone. The router is that of Shazeer et al., 2017;
     groups and bias are those of DeepSeek-V2 and DeepSeek-V3 (2024).
 
     Raises:
@@ -97,11 +99,13 @@ def topk_gate(
             args = (logits, k, bias, code, renormalize, num_groups, topk_groups, scale, bits)
             guard = below_autograd()
             try:
+                if bias is None and args[3:] == _DEFAULTS:
+                    return _tuple(TopKGate, _call(_handle, logits, k))  # every argument costs 0.1 us
                 return _tuple(TopKGate, _call(_handle, *args))
             finally:
                 del guard
-        # Gradients come through a product that is PyTorch's: it has the same bits as the kernel's. Dynamo makes
-        # floats symbols, which no argument of an op can be, and bits must not depend on who compiles.
+        # Gradients come through a product that is PyTorch's; it has the bits of the kernel's. Dynamo makes
+        # symbols of floats, which no argument of an op can be, and bits must not depend on who compiles.
         args = (logits, k, bias, code, renormalize, num_groups, topk_groups, 1.0, bits)
         weights, indices = _apply(*args) if eager(logits, bias) else _run(*args)
         if torch.compiler.is_dynamo_compiling() or scale != 1:
@@ -123,7 +127,7 @@ def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return _op(*args)
 
 
-# Shapes without data: the words of csrc/topk/gate_checks.h, for sizes that may be symbols ----------------------
+# Shapes without data: the words of csrc/topk/gate_checks.h, for sizes that may be symbols -------------------
 
 _LAYOUT = "topk_gate: {} must be a dense tensor, got a sparse layout"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -194,7 +198,7 @@ def _fake(
     return logits.new_empty(shape, dtype=real), logits.new_empty(shape, dtype=index_dtype)
 
 
-# Gradients --------------------------------------------------------------------------------------------------
+# Gradients ------------------------------------------------------------------------------------------------
 #
 # With w = scale * s / t over the selected, t their sum or 1, and g the gradient of w:
 #   softmax, renormalised    dx_j = w_j (g_j - sum_i g_i w_i / scale)           selected j; others 0
@@ -242,7 +246,7 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
     return whole.to(ctx.dtype), *nothing
 
 
-# Batching: the new dimension is one more of rows --------------------------------------------------------------
+# Batching: the new dimension is one more of rows ------------------------------------------------------------
 
 
 def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
@@ -299,7 +303,7 @@ torch.library.register_vmap(
 )
 
 
-# DTensor ------------------------------------------------------------------------------------------------------
+# DTensor ----------------------------------------------------------------------------------------------------
 
 
 @functools.cache
