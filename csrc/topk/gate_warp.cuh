@@ -110,7 +110,8 @@ __device__ __forceinline__ Softmax<Real> fill_keys(const GateArgs& args, const T
                                                    int lane) {
   const bool whole = !args.sigmoid && (args.bias || !args.renormalize);
   Key most = 0;
-#pragma unroll 4
+  // Four loads in flight; float64 would spill.
+#pragma unroll(sizeof(T) == 8 ? 1 : 4)
   for (int i = lane; i < args.n; i += 32) {
     Real value = widen(row[i]);
     if (args.sigmoid && args.bias) value = sigmoid(value) + bias_at<T>(args, i);
