@@ -108,4 +108,13 @@ def random_logits(rows, n, dtype, generator, kind):
     return torch.from_numpy(x).to(dtype)
 
 
+def crowded(rows, lanes, k, dtype):
+    """Rows whose best elements fill k - 1 of the lanes that share a row: a bound's most candidates."""
+    vector = 16 // dtype.itemsize
+    at = torch.arange(16 * lanes)
+    lane = at // vector % lanes
+    x = torch.where(lane < k - 1, 8.0, -8.0) + torch.rand(rows, 16 * lanes) * 6
+    return x.to(dtype)
+
+
 KINDS = ["normal", "ties", "equal", "extremes", "sorted", "masked"]

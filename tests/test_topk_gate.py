@@ -108,6 +108,11 @@ class TestValues:
         assert check(x, 8, bias=bias, **DEEPSEEK) > 0.95
         assert check(x.bfloat16(), 8, bias=bias, **DEEPSEEK) > 0.95
 
+    @pytest.mark.parametrize("lanes, k", [(8, 6), (16, 8), (16, 12), (32, 24)])
+    def test_crowded_lanes(self, device, lanes, k):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            assert check(ref.crowded(9, lanes, k, dtype).to(device), k) == 1
+
     def test_group_counts(self, device):
         x = torch.randn(7, 2048, device=device)
         for groups in (2, 16, 32, 64, 256, 2048):

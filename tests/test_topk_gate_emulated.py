@@ -126,3 +126,12 @@ def test_kernels_match_the_reference(gate_program: Path, dtype: torch.dtype) -> 
                 },
             })  # fmt: skip
     assert run(gate_program, problems) > 0.9
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_crowded_lanes(gate_program: Path, dtype: torch.dtype) -> None:
+    options = {"scoring": "softmax", "renormalize": False, "num_groups": 1, "topk_groups": 1, "scale": 1.0}
+    shared = {"wide": True, "offset": 0, "seed": 1, "options": options}
+    sizes = [(8, 6), (16, 8), (16, 12), (32, 24)]
+    problems = [{"x": ref.crowded(5, lanes, k, dtype), "k": k, **shared} for lanes, k in sizes]
+    assert run(gate_program, problems) == 1

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "topk/gate_kernels.h"
 #include "topk/rows.cuh"
@@ -24,6 +25,12 @@ __device__ __forceinline__ float widen(Half value) {
   float out;
   asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(value.bits));
   return out;
+}
+
+// A word of elements that are -inf.
+template <class T>
+constexpr uint32_t minus_infinities() {
+  return sizeof(T) == 4 ? 0xff800000u : std::is_same_v<T, Half> ? 0xfc00fc00u : 0xff80ff80u;
 }
 
 // What a gate computes in, by the logits' type.

@@ -12,12 +12,16 @@ namespace gpuprims {
 
 namespace t = gate_tuning;
 
-// One row's shared memory: pairs (key, ~index) of candidates, then the winners in order.
+// One row's shared memory: pairs (key, ~index) of candidates, and the winners in order. k - 1 lanes
+// may hold better elements than the bound's pair, 16 each, and k is at most 3/4 of the lanes.
 template <int kLanes>
-struct GateRowMemory {
-  Narrow found[kLanes * t::kItems];
-  Narrow winners[kLanes];
-  alignas(16) uint32_t tags[kLanes];
+struct alignas(16) GateRowMemory {
+  static constexpr int kRoom = 12 * kLanes;
+  Narrow found[kRoom];
+  union {
+    Narrow winners[kLanes];
+    uint32_t tags[kLanes];  // done with when there are winners
+  };
   int count;
 };
 
@@ -33,16 +37,16 @@ struct GateItems {
   static __device__ __forceinline__ void load(const GateArgs& args, const T* row, int lane,
                                               float (&x)[t::kItems]) {
     if (args.aligned) {
+      constexpr uint32_t low = minus_infinities<T>();
       Vector<T> tile[t::kItems / kVector];
 #pragma unroll
-      for (int u = 0; u < t::kItems / kVector; ++u)
+      for (int u = 0; u < t::kItems / kVector; ++u) {
+        tile[u].raw = {low, low, low, low};
         if ((u * kLanes + lane) * kVector < args.n)
           tile[u].raw = load_streaming(row + (u * kLanes + lane) * kVector);
+      }
 #pragma unroll
-      for (int e = 0; e < t::kItems; ++e)
-        x[e] = (e / kVector * kLanes + lane) * kVector < args.n
-                   ? widen(tile[e / kVector].element[e % kVector])
-                   : -INFINITY;
+      for (int e = 0; e < t::kItems; ++e) x[e] = widen(tile[e / kVector].element[e % kVector]);
     } else {
 #pragma unroll
       for (int e = 0; e < t::kItems; ++e)
@@ -76,8 +80,8 @@ __device__ __forceinline__ float lanes_bound(GateRowMemory<kLanes>& memory, floa
 // so that of equal logits only those of low index pass. Rare: it reads the row again, which costs
 // the usual path no registers.
 template <class T, int kLanes>
-__device__ __noinline__ void slow_find(GateRowMemory<kLanes>& memory, const T* row, int n, int lane,
-                                       int shift, int k) {
+__device__ __forceinline__ void slow_find(GateRowMemory<kLanes>& memory, const T* row, int n,
+                                          int lane, int shift, int k) {
   using Items = GateItems<T, kLanes>;
   const auto pair_of = [&](int e) {
     const int at = Items::at(e, lane);
@@ -108,7 +112,7 @@ __device__ __noinline__ void slow_find(GateRowMemory<kLanes>& memory, const T* r
 }
 
 template <class T, int kLanes>
-__global__ void __launch_bounds__(t::kThreads, 10)
+__global__ void __launch_bounds__(t::kThreads, t::kResident)
     gate_lanes_kernel(const __grid_constant__ GateArgs args) {
   using Items = GateItems<T, kLanes>;
   constexpr int kRows = t::kThreads / kLanes;  // of a block
@@ -142,8 +146,8 @@ __global__ void __launch_bounds__(t::kThreads, 10)
     int hits = 0;
 #pragma unroll
     for (int e = 0; e < t::kItems; ++e) hits += !(x[e] < bound);
-    if (hits) {  // in any order: winners are ranked
-      int slot = atomicAdd(&memory.count, hits);
+    int slot = hits ? atomicAdd(&memory.count, hits) : 0;
+    if (hits && slot + hits <= memory.kRoom) {  // in any order: winners are ranked
 #pragma unroll
       for (int e = 0; e < t::kItems; ++e) {
         uint32_t bits;

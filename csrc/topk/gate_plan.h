@@ -22,6 +22,7 @@ constexpr int kMaxExperts = 2048;
 constexpr int kMaxK = 64;
 constexpr int kItems = 16;        // logits a lane of `lanes` holds
 constexpr int kThreads = 128;     // a block, at most
+constexpr int kResident = 16;     // blocks of `lanes` a multiprocessor: 32 registers, 14 KB each
 constexpr int kCandidates = 128;  // pairs that a warp of `warp` ranks; more are cut exactly first
 constexpr int64_t kSmem = 48 * 1024;  // what a block has without asking
 }  // namespace gate_tuning
