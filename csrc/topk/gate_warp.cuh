@@ -209,8 +209,11 @@ __global__ void __launch_bounds__(t::kThreads)
     if (grouped) drop_groups<Real>(args, group_lanes, keys, keys + (n + 3) / 4 * 4, lane);
     const Key bound = parts_bound(keys, n, k, lane);
     int count = gather(keys, n, Cut<Key>{bound ? bound - 1 : Key(0), 0}, list, lane);
-    if (count > t::kCandidates) count = gather(keys, n, exact_cut(keys, n, k, lane), list, lane);
     __syncwarp();
+    if (count > t::kCandidates) {
+      count = gather(keys, n, exact_cut(keys, n, k, lane), list, lane);
+      __syncwarp();
+    }
     for (int i = lane; i < count; i += 32) {
       const Pair pair = list[i];
       int better = 0;
