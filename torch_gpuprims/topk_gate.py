@@ -92,25 +92,25 @@ def topk_gate(
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
     try:
         if plain(logits, bias):
-            if _explain.enabled:
-                _explain.log(
-                    "topk_gate", logits, k, bias=bias, num_groups=num_groups, topk_groups=topk_groups
-                )
             args = (logits, k, bias, code, renormalize, num_groups, topk_groups, scale, bits)
+            if bias is None and args[3:] == _DEFAULTS:
+                args = (logits, k)  # type: ignore[assignment]  # every argument costs 0.1 us
             guard = below_autograd()
             try:
-                if bias is None and args[3:] == _DEFAULTS:
-                    return _tuple(TopKGate, _call(_handle, logits, k))  # every argument costs 0.1 us
-                return _tuple(TopKGate, _call(_handle, *args))
+                result = _tuple(TopKGate, _call(_handle, *args))
             finally:
                 del guard
-        # Gradients come through a product that is PyTorch's; it has the bits of the kernel's. Dynamo makes
-        # symbols of floats, which no argument of an op can be, and bits must not depend on who compiles.
-        args = (logits, k, bias, code, renormalize, num_groups, topk_groups, 1.0, bits)
-        weights, indices = _apply(*args) if eager(logits, bias) else _run(*args)
-        if torch.compiler.is_dynamo_compiling() or scale != 1:
-            weights = weights * scale
-        return TopKGate(weights, indices)
+        else:
+            # Gradients come through a product that is PyTorch's, with the bits of the kernel's. Dynamo makes
+            # symbols of floats, which no argument of an op can be, and bits must not depend on compilation.
+            args = (logits, k, bias, code, renormalize, num_groups, topk_groups, 1.0, bits)
+            weights, indices = _apply(*args) if eager(logits, bias) else _run(*args)
+            if torch.compiler.is_dynamo_compiling() or scale != 1:
+                weights = weights * scale
+            result = TopKGate(weights, indices)
+        if _explain.enabled and not torch.compiler.is_compiling():
+            _explain.log("topk_gate", logits, k, bias=bias, num_groups=num_groups, topk_groups=topk_groups)
+        return result
     except RuntimeError as error:
         for name, tensor in (("logits", logits), ("bias", bias)):  # no kernel of ours is found, to say so
             if getattr(tensor, "layout", torch.strided) is not torch.strided:

@@ -61,7 +61,7 @@ inline GatePlan plan_gate(const GateProblem& p) {
   GatePlan plan;
   const int64_t real = p.dtype == Dtype::f64 ? 8 : 4;  // bytes of a weight, of a score, of a key
   plan.traffic = p.rows * (p.n * dtype_bytes(p.dtype) + p.k * (real + 8));
-  plan.grouped = p.topk_groups < p.num_groups;
+  plan.grouped = p.topk_groups >= 1 && p.topk_groups < p.num_groups;
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
   const int lanes = p.biased || plan.grouped || p.dtype == Dtype::f64 ? 0 : gate_lanes(p.n, p.k);
   if (lanes) {
