@@ -16,8 +16,8 @@ def _logits(n: int, device: Device, dtype: torch.dtype) -> tuple[torch.Tensor, .
 
 
 def _bias(n: int, device: Device) -> tuple[torch.Tensor]:
-    """Steps that scores, at most 0.77 apart, do not straddle: rounding decides nothing."""
-    return (torch.tensor([0.0, 0.8, 1.6] * 4, device=device),)
+    """Steps that scores, at most 0.77 apart, do not straddle; no two are so close that rounding decides."""
+    return (torch.tensor([0.0, -0.8, -1.6] * 4, device=device),)
 
 
 def _samples(device: Device) -> list[tuple[Any, ...]]:
