@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import torch_gpuprims
-from bench import harness
+from bench import harness, topk_gate
 from bench.topk_data import DISTRIBUTIONS, fill, random_input
 from bench.topk_sweep import sweep
 
@@ -178,6 +178,7 @@ def main(argv: list[str]) -> None:
     parser = harness.arguments("topk")
     parser.add_argument("--int32", action="store_true", help="time int32 indices too")
     parser.add_argument("--sweep", action="store_true", help="rows x n x k x dtype, beside torch.topk")
+    parser.add_argument("--gate", action="store_true", help="topk_gate beside topk and torch's ops")
     parser.add_argument("--points", type=int, default=320, help="points of the sweep")
     parser.add_argument("--distributions", action="store_true", help="kinds of data, against normal data")
     parser.add_argument("--approx", action="store_true", help="approx_topk beside topk, with its recall")
@@ -192,8 +193,14 @@ def main(argv: list[str]) -> None:
     if options.distributions:
         run_distributions(options, results)
         return
+    if options.gate:
+        if not topk_gate.run(options, results):
+            raise SystemExit("topk_gate: some results are wrong; their times are left out")
+        return
     results.add("host_us", host.report("topk, x [8, 16], k = 4", host_calls, options.device))
     if options.host:
         host.report("its pieces", host_pieces, options.device)
     if not options.host and not run_cases(options, results):
         raise SystemExit("topk: some results are wrong; their times are left out")
+    if not options.host and options.cases == "*" and not topk_gate.run(options, results):
+        raise SystemExit("topk_gate: some results are wrong; their times are left out")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import torch_gpuprims
+from bench.topk_gate_sanitize import run_gate
 
 Case = tuple[int, int, int, torch.dtype, dict]
 
@@ -65,3 +66,4 @@ def run() -> None:
     got = torch_gpuprims.topk(x.cuda(), 10, mask=keep.cuda())
     expected = torch.topk(x.masked_fill(~keep, float("-inf")), 10)
     assert torch.equal(got.values.cpu(), expected.values)
+    run_gate(g)

@@ -67,6 +67,22 @@ def _approx_topk(
     return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target) + where
 
 
+def _topk_gate(
+    logits: torch.Tensor,
+    k: int,
+    *,
+    bias: Any = None,
+    num_groups: int = 1,
+    topk_groups: int = 1,
+    **kwargs: Any,
+) -> str:
+    n = logits.shape[-1]
+    sizes = map(ctypes.c_int64, (math.prod(logits.shape[:-1]), n, k, num_groups, topk_groups))
+    dtype = _DTYPES.index(logits.dtype)
+    _, where = _multiprocessors(logits)
+    return _text(library.gpuprims_explain_topk_gate, dtype, *sizes, bias is not None) + where
+
+
 def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
     features = math.prod(x.shape[1:])
     count, where = _multiprocessors(x)
@@ -79,6 +95,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "neighbor_aggregate": _neighbor_aggregate,
     "topk": _topk,
+    "topk_gate": _topk_gate,
 }
 
 

@@ -9,10 +9,12 @@ from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
 from .spec import Call, Op
 from .topk import TOPK
 from .topk_approx import APPROX_TOPK
+from .topk_gate import TOPK_GATE
 
 OPS: dict[str, Op] = {
     "topk": TOPK,
     "approx_topk": APPROX_TOPK,
+    "topk_gate": TOPK_GATE,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,

@@ -3,5 +3,6 @@
 from .aggregate import NeighborAggregation
 from .conv import GCNConv
 from .topk import TopK
+from .topk_gate import TopKGate
 
-__all__ = ["GCNConv", "NeighborAggregation", "TopK"]
+__all__ = ["GCNConv", "NeighborAggregation", "TopK", "TopKGate"]
