@@ -75,6 +75,8 @@ def segment_topk(
         counts, width = k, max_k
     elif max_k is not None:
         raise ValueError("segment_topk: max_k goes with a tensor k")
+    if _explain.enabled:
+        _explain.log("segment_topk", values, indptr, k, max_k=max_k)
     promises = 0
     if isinstance(indptr, Segments):
         segments, indptr = indptr, indptr.indptr
@@ -86,8 +88,6 @@ def segment_topk(
                     f"segment_topk: values must have {segments.numel} elements (the end of the segments), "
                     f"got {values.shape[0]}"
                 )
-    if _explain.enabled:
-        _explain.log("segment_topk", values, indptr, k, max_k=max_k)
     bits = 64 if index_dtype is torch.int64 else 32 if index_dtype is torch.int32 else 0  # refused
     args = (values, indptr, width, counts, largest, bits, promises)
     try:
