@@ -42,7 +42,9 @@ def test_aggregate_says_what_is_cut() -> None:
 
 
 def test_unknown_op() -> None:
-    with pytest.raises(ValueError, match="no op named 'sort'; there are neighbor_aggregate, segment_topk, topk"):
+    with pytest.raises(
+        ValueError, match="no op named 'sort'; there are neighbor_aggregate, segment_topk, topk"
+    ):
         explain("sort", torch.empty(3))
 
 

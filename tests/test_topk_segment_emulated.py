@@ -59,7 +59,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
     flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
     target = folder / "emulated_segment"
-    done = subprocess.run([compiler, *flags, *includes, *sources, "-o", target], capture_output=True, text=True)
+    done = subprocess.run(
+        [compiler, *flags, *includes, *sources, "-o", target], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr[:4000]
     return target
 

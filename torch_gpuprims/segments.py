@@ -151,8 +151,7 @@ class Segments:
             mean = self.numel / self.num_segments
             lengths = f"length mean {mean:.1f} max {int(self.lengths().max())}, "
         return (
-            f"Segments(num_segments={self.num_segments}, numel={self.numel}, {lengths}"
-            f"device='{self.device}')"
+            f"Segments(num_segments={self.num_segments}, numel={self.numel}, {lengths}device='{self.device}')"
         )
 
 

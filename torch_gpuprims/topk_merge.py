@@ -182,4 +182,6 @@ class _Eager(torch.autograd.Function):
 _apply = bare_apply(_Eager)
 
 torch.library.register_autograd("gpuprims::merge_topk", _backward, setup_context=_setup_context)
-torch.library.register_vmap("gpuprims::merge_topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args))
+torch.library.register_vmap(
+    "gpuprims::merge_topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args)
+)

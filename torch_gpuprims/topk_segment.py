@@ -46,7 +46,7 @@ def segment_topk(
     the lowest index comes first. The answer is unique: same input, same bits, everywhere.
 
     Where a raw indptr is not as above, or some k of a tensor is negative, every value of the result is NaN
-    (integers: 0) and every index -1; with GPUPRIMS_CHECK=1 it raises RuntimeError. No other memory is touched.
+    (integers: 0) and every index -1; with GPUPRIMS_CHECK=1 it raises RuntimeError. Nothing else is touched.
 
     Gradients reach the selected elements, double backward included. Asynchronous and capturable: what the
     lengths ask for is decided on the device.
@@ -71,7 +71,9 @@ def segment_topk(
     width: Any = k
     if isinstance(k, torch.Tensor):
         if max_k is None:
-            raise ValueError("segment_topk: max_k, the width of the result, must be given where k is a tensor")
+            raise ValueError(
+                "segment_topk: max_k, the width of the result, must be given where k is a tensor"
+            )
         counts, width = k, max_k
     elif max_k is not None:
         raise ValueError("segment_topk: max_k goes with a tensor k")

@@ -198,9 +198,7 @@ class StreamingTopK:
             f"count={self.count})"
         )
 
-    def _check(
-        self, chunk: torch.Tensor, start: int | None, indices: torch.Tensor | None
-    ) -> torch.device:
+    def _check(self, chunk: torch.Tensor, start: int | None, indices: torch.Tensor | None) -> torch.device:
         """Where to select; raises before anything has changed."""
         if chunk.layout is not torch.strided:
             _fail("chunk must be a dense tensor, got a sparse layout")
@@ -249,9 +247,7 @@ class StreamingTopK:
             nothing, nothing.to(torch.int64), self.k, largest=self.largest
         )
 
-    def _absorb(
-        self, piece: torch.Tensor, rows: slice, start: int, indices: torch.Tensor | None
-    ) -> None:
+    def _absorb(self, piece: torch.Tensor, rows: slice, start: int, indices: torch.Tensor | None) -> None:
         """Merge the best of a piece [rows, n] into the state of these rows."""
         assert self._values is not None and self._indices is not None
         if indices is None:  # positions rise with the indices, so topk's ties are right
@@ -278,7 +274,7 @@ class StreamingTopK:
                 compute.wait_stream(self._staging.copies)  # the old buffers are free only then
             self._staging = _Staging(min(flat.numel(), room), flat.dtype, self.device)
         staging = self._staging
-        for rows, columns in _pieces(*flat.shape, staging.numel):
+        for rows, columns in _pieces(flat.shape[0], flat.shape[1], staging.numel):
             piece = flat[rows, columns]
             there, slot = staging.load(piece, compute)
             places = None
