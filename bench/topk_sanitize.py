@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import torch_gpuprims
+from bench import topk_segment_sanitize
 
 Case = tuple[int, int, int, torch.dtype, dict]
 
@@ -60,3 +61,4 @@ def run() -> None:
     got = torch_gpuprims.topk(x.cuda(), 10, mask=keep.cuda())
     expected = torch.topk(x.masked_fill(~keep, float("-inf")), 10)
     assert torch.equal(got.values.cpu(), expected.values)
+    topk_segment_sanitize.run()

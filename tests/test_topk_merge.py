@@ -50,7 +50,8 @@ class TestValues:
     @given(
         rows=st.integers(0, 4), m=st.sampled_from([0, 1, 5, 32, 64, 65, 200, 513]),
         dtype=st.sampled_from(DTYPES), k=st.sampled_from([0, 1, 7, 64, 600]), largest=st.booleans(),
-        ties=st.booleans(), index_dtype=st.sampled_from([torch.int64, torch.int32]), seed=st.integers(0, 2**32 - 1),
+        ties=st.booleans(), index_dtype=st.sampled_from([torch.int64, torch.int32]),
+        seed=st.integers(0, 2**32 - 1),
     )  # fmt: skip
     def test_any_candidates(self, device, rows, m, dtype, k, largest, ties, index_dtype, seed):
         generator = np.random.default_rng(seed)
