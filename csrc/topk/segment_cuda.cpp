@@ -68,8 +68,9 @@ std::tuple<Tensor, Tensor> segment_topk_cuda(const Tensor& values_in, const Tens
   const bool raise = raise_on_bad_data();
   const bool must_look = raise || counts || !(promises & kSegmentsChecked);
   if (must_look && !(promises & kSegmentsChecked)) promises = 0;  // nothing else can be known
+  const DeviceInfo& info = device_info(device);
   const SegmentPlan plan = plan_segment_topk(
-      {dtype, args.n, args.segments, k, device_info(device).sms, must_look, promises});
+      {dtype, args.n, args.segments, k, info.sms, info.smem, must_look, promises});
   if (plan.passes == 0) return {out_values, out_indices};
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> memory;

@@ -9,8 +9,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_segment_
     int dtype, int64_t n, int64_t segments, int64_t k, int sms, int must_look, int promises,
     char* text, int64_t size) {
   using namespace gpuprims;
-  const SegmentPlan p =
-      plan_segment_topk({static_cast<Dtype>(dtype), n, segments, k, sms, must_look != 0, promises});
+  const SegmentPlan p = plan_segment_topk(
+      {static_cast<Dtype>(dtype), n, segments, k, sms, 227 << 10, must_look != 0, promises});
   const int used = std::snprintf(text, size, "segment_topk %s [%lld] in %lld segments k=%lld -> ",
                                  dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(n),
                                  static_cast<long long>(segments), static_cast<long long>(k));

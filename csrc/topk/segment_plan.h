@@ -30,6 +30,7 @@ struct SegmentProblem {
   int64_t segments = 0;
   int64_t k = 0;
   int sms = 132;
+  int smem = 227 << 10;   // most that a block may ask for
   bool must_look = true;  // offsets or counts that nobody has looked at
   int64_t promises = 0;
 };
@@ -102,7 +103,8 @@ inline SegmentPlan plan_segment_topk(const SegmentProblem& p) {
   plan.chunks = cuts ? p.n / plan.chunk : 0;
   const int power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(plan.width)));
   plan.medium_capacity = std::max(plan.width + 1024, power);
-  plan.capacity = std::max({plan.width <= 1024 ? 4096 : plan.wide ? 6144 : 8192, power});
+  const int most = !plan.wide ? 8192 : p.smem >= 128 << 10 ? 6144 : 5120;
+  plan.capacity = std::max(plan.width <= 1024 ? 4096 : most, power);
   plan.medium_blocks = static_cast<int>(std::min<int64_t>(plan.medium, p.sms * 12LL));
   plan.item_blocks = static_cast<int>(std::min<int64_t>(plan.big + plan.chunks, p.sms * 2LL));
   if (plan.chunks > 0) {

@@ -71,7 +71,7 @@ void check_segments(Dtype dtype, const std::vector<int64_t>& lengths, int64_t k,
   args.dtype = dtype, args.bytes = dtype_bytes(dtype), args.largest = largest;
   args.missing = missing_bits(dtype, largest);
   args.bad = bad_bits(dtype);
-  SegmentPlan plan = plan_segment_topk({dtype, n, segments, k, 132, true, 0});
+  SegmentPlan plan = plan_segment_topk({dtype, n, segments, k, 132, 227 << 10, true, 0});
   if (plan.chunks > 0 && seed % 2) {  // as if there were thousands of chunks: more rounds
     plan.fan = 2;
     for (plan.rounds = 1; 1 << plan.rounds < plan.chunks;) ++plan.rounds;
