@@ -1,5 +1,7 @@
 """merge_topk: lists of candidates with global indices, merged; kernels are csrc/topk/merge_op*."""
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +75,8 @@ def merge_topk(
 def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if light_autograd(args[0], args[1]):
         return apply(_Function, *args)
+    if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+        _register_sharding()
     return _op(*args)
 
 
@@ -185,3 +189,15 @@ torch.library.register_autograd("gpuprims::merge_topk", _backward, setup_context
 torch.library.register_vmap(
     "gpuprims::merge_topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args)
 )
+
+
+@functools.cache
+def _register_sharding() -> None:
+    """Rows may be sharded, candidates may not. Imports DTensor, which takes a second."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    @register_sharding(_op)
+    def _sharding(values, indices, k, largest=True):  # type: ignore[no-untyped-def]
+        places = [Replicate(), *map(Shard, range(values.ndim - 1))]
+        return [([place] * 3, [place, place, None, None]) for place in places]

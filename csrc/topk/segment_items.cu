@@ -20,13 +20,18 @@ __global__ void __launch_bounds__(kThreads, sizeof(Pair) == 8 ? 1024 / kThreads 
   const int64_t items = kMedium ? header.medium : chunks + header.big;
   const int capacity = kMedium ? plan.medium_capacity : plan.capacity;
   __shared__ unsigned long long taken;
+  unsigned long long next = 0;  // thread 0 asks for the next item while the block is at this one
+  const auto ask = [&] {
+    if (threadIdx.x == 0) next = atomicAdd(kMedium ? &header.next_medium : &header.next_item, 1ull);
+  };
+  ask();
   while (true) {
     __syncthreads();
-    if (threadIdx.x == 0)
-      taken = atomicAdd(kMedium ? &header.next_medium : &header.next_item, 1ull);
+    if (threadIdx.x == 0) taken = next;
     __syncthreads();
     const int64_t item = static_cast<int64_t>(taken);
     if (item >= items) return;
+    ask();
     SegmentChunk chunk{0, 0};
     if (item < chunks)
       chunk = space.chunks[item];

@@ -90,7 +90,9 @@ class SegmentScan {
       }
       v += kTile;
     } while (v < vectors_);
-    return s.count;
+    const int count = s.count;
+    __syncthreads();  // what comes next counts anew
+    return count;
   }
 
  private:

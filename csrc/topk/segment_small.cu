@@ -14,6 +14,7 @@ constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
 constexpr int kMost = segment_tuning::kLongest;  // elements of a warp's segment
 constexpr int kItems = kMost / 32;
+static_assert(kMost * sizeof(Narrow) >= 1024 * sizeof(uint32_t));  // room to stage
 
 // Every output is filled where the offsets are bad.
 __device__ __forceinline__ void fill_bad(const SegmentArgs& args) {
@@ -30,11 +31,12 @@ __device__ __forceinline__ void fill_bad(const SegmentArgs& args) {
 // each position where one starts, owners[start] the lane that holds the segment's numbers.
 template <class Key>
 __device__ __forceinline__ void rank_lanes(const SegmentArgs& args, const KeyCodec<Key>& codec,
-                                           int64_t first, int64_t begin, int total, unsigned starts,
-                                           int longest, const int* owners, int wanted) {
+                                           const Key* source, int64_t first, int64_t begin,
+                                           int total, unsigned starts, int longest,
+                                           const int* owners, int wanted) {
   const int lane = threadIdx.x % 32;
   const bool here = lane < total;
-  const Key bits = here ? static_cast<const Key*>(args.values)[begin + lane] : Key(0);
+  const Key bits = here ? source[lane] : Key(0);
   const Key key = codec.encode(bits);
   const unsigned up_to = ~0u >> (31 - lane);
   const int start = 31 - __clz(static_cast<int>(starts & up_to));  // bit 0 is set
@@ -152,6 +154,17 @@ __global__ void __launch_bounds__(kThreads)
     if (lane >= group) mine.begin += mine.length, mine.length = 0, mine.wanted = 0;
     const bool ours = mine.length <= plan.small;
     const int wanted = ours ? static_cast<int>(mine.wanted) : 0;
+    // Where all share lanes, their elements (at most 32 * 32) are read at once, not run by run.
+    const Key* const values = static_cast<const Key*>(args.values);
+    Key* const staged = reinterpret_cast<Key*>(buffers[warp]);
+    const int64_t base = __shfl_sync(~0u, mine.begin, 0);
+    const bool tiny = __ballot_sync(~0u, mine.length > 32) == 0;
+    if (tiny) {
+      const int all = static_cast<int>(__shfl_sync(~0u, mine.begin + mine.length, 31) - base);
+#pragma unroll 8
+      for (int at = lane; at < all; at += 32) staged[at] = values[base + at];
+      __syncwarp();
+    }
     for (int i = 0; i < group;) {
       const int64_t begin = __shfl_sync(~0u, mine.begin, i);
       // Ends rise, so the lanes whose segments end within the first 32 elements are a run.
@@ -176,8 +189,8 @@ __global__ void __launch_bounds__(kThreads)
       const unsigned lengths = __reduce_or_sync(~0u, in ? 1u << (length - 1) : 0u);
       __syncwarp();
       if (total > 0)
-        rank_lanes(args, codec, first, begin, total, starts, 32 - __clz(static_cast<int>(lengths)),
-                   owners, wanted);
+        rank_lanes(args, codec, tiny ? staged + (begin - base) : values + begin, first, begin,
+                   total, starts, 32 - __clz(static_cast<int>(lengths)), owners, wanted);
       __syncwarp();
       i = last + 1;
     }
