@@ -150,6 +150,9 @@ BAD = {
     "cannot merge the best 1 of 5 into the best 2": lambda s: s.merge(filled(1)),
     "can merge a StreamingTopK alone, got int": lambda s: s.merge(3),
     "the state has k=3, not 2": lambda s: s.load_state_dict(filled(3).state_dict()),
+    "chunk must be float32, got int64": lambda s: s.load_state_dict(
+        {**filled(2).state_dict(), "values": torch.tensor([7, 8])}
+    ),
     "there is no result before the first chunk": lambda s: StreamingTopK(2).result(),
     "k must not be negative, got -1": lambda s: StreamingTopK(-1),
     "dtype complex64 is not supported": lambda s: StreamingTopK(1, dtype=torch.complex64),

@@ -183,13 +183,16 @@ class StreamingTopK:
             if state[name] != getattr(self, name):
                 _fail(f"the state has {name}={state[name]}, not {getattr(self, name)}")
         values, indices = state["values"], state["indices"]
-        self._shape = self._values = self._indices = None
-        self.count = self.position = 0
+        fresh = StreamingTopK(
+            self.k, largest=self.largest, dtype=self.dtype, device=self.device,
+            staging_bytes=self.staging_bytes,
+        )  # fmt: skip
         if values is not None:
-            if self.device is None:
-                self.device = values.device
-            self.update(values.to(self.device), indices=indices.to(self.device))
-        self.count, self.position = state["count"], state["position"]
+            device = self.device or values.device
+            fresh.update(values.to(device), indices=indices.to(device))
+        fresh.count, fresh.position = state["count"], state["position"]
+        self.wait()
+        self.__dict__.update(fresh.__dict__)
 
     def __repr__(self) -> str:
         dtype = "None" if self.dtype is None else _name(self.dtype)
@@ -234,6 +237,10 @@ class StreamingTopK:
         current = torch.cuda.current_stream(device)
         if self._stream is not None and self._stream != current:
             current.wait_stream(self._stream)
+            kept = [self._values, self._indices, *(self._staging.buffers if self._staging else ())]
+            for tensor in kept:
+                if tensor is not None:
+                    tensor.record_stream(current)  # made on another stream: not to be reused too early
         self._stream = current
         return current
 

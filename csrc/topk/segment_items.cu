@@ -32,9 +32,12 @@ __global__ void __launch_bounds__(kThreads, sizeof(Pair) == 8 ? 1024 / kThreads 
     const int64_t item = static_cast<int64_t>(taken);
     if (item >= items) return;
     ask();
+    // The last chunks first: of rising data they hold the best, and spare the others their
+    // candidates.
+    const int64_t at = chunks - 1 - item;
     SegmentChunk chunk{0, 0};
     if (item < chunks)
-      chunk = space.chunks[item];
+      chunk = space.chunks[at];
     else
       chunk.segment = kMedium ? space.medium[item] : space.big[item - chunks];
     const Segment segment(args, chunk.segment);
@@ -45,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Pair) == 8 ? 1024 / kThreads 
       if (wanted == 0) continue;
       from = chunk.number * plan.chunk;
       if (to - from >= 2 * plan.chunk) to = from + plan.chunk;  // the last one takes the rest
-      shared = space.bounds + (item - chunk.number);
+      shared = space.bounds + (at - chunk.number);
     }
     int count = 0;
     if (wanted > 0) {
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Pair) == 8 ? 1024 / kThreads 
       keep_best<Pair, kThreads>(count, wanted, capacity);
       count = wanted;
     }
-    Pair* const out = static_cast<Pair*>(space.pairs) + item * plan.width;
+    Pair* const out = static_cast<Pair*>(space.pairs) + at * plan.width;
     for (int i = threadIdx.x; i < plan.width; i += kThreads)
       out[i] = i < count ? buffer<Pair>()[i] : Pair(0);
   }

@@ -57,7 +57,6 @@ class SegmentScan {
   __device__ __forceinline__ int run() {
     auto& s = block<Pair>();
     uint4 tile[kUnroll];
-    load(tile, 0);
     Pair bound = 0;
     if (shared_) {  // one thread looks, so that all see the same
       if (threadIdx.x == 0) s.bound = shared_bound<Pair>(shared_);
@@ -65,9 +64,14 @@ class SegmentScan {
       bound = s.bound;
       __syncthreads();
     }
-    if (bound == 0 && ceiling_ == static_cast<Pair>(~Pair(0))) {
-      bound = first_bound(tile);
+    const bool first = bound == 0 && ceiling_ == static_cast<Pair>(~Pair(0));
+    const bool spread = first && vectors_ > 2 * kTile;
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) tile[u] = load(spread ? sampled(u) : number(0, u));
+    if (first) {
+      bound = first_bound(tile, spread);
       if (shared_ && bound != 0) raise_shared_bound(shared_, bound);
+      if (spread) load(tile, 0);
     }
     use_bound(bound);
     __syncthreads();
@@ -102,13 +106,20 @@ class SegmentScan {
   __device__ __forceinline__ uint32_t position(uint32_t vector) const {
     return head_ + vector * kVector;
   }
+  __device__ __forceinline__ uint4 load(uint32_t vector) const {
+    return vector < vectors_ ? load_streaming(data_ + position(vector)) : make_uint4(0, 0, 0, 0);
+  }
   __device__ __forceinline__ void load(uint4 (&tile)[kUnroll], uint32_t v) const {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const uint32_t vector = number(v, u);
-      tile[u] =
-          vector < vectors_ ? load_streaming(data_ + position(vector)) : make_uint4(0, 0, 0, 0);
-    }
+    for (int u = 0; u < kUnroll; ++u) tile[u] = load(number(v, u));
+  }
+  // A tile's worth of vectors in runs of 32, a warp's, spread evenly over the part: sorted data
+  // would have nothing to say at the front.
+  __device__ __forceinline__ uint32_t sampled(int u) const {
+    constexpr uint32_t kRuns = kTile / 32;
+    const uint64_t run =
+        static_cast<uint64_t>(u * (kThreads / 32) + threadIdx.x / 32) * (vectors_ / 32) / kRuns;
+    return static_cast<uint32_t>(run) * 32 + threadIdx.x % 32;
   }
 
   // A pair that some element of the vector equals or beats; 0 behind the last vector.
@@ -119,14 +130,15 @@ class SegmentScan {
     return make_pair<Pair>(S::key(order, codec_), origin_ + position(vector) + kVector - 1);
   }
 
-  // What `wanted` elements of the first tile are proven to reach: the wanted-th largest of group
-  // maxima; 0 where groups are too few to say.
-  __device__ __forceinline__ Pair first_bound(const uint4 (&tile)[kUnroll]) const {
+  // What `wanted` elements of the first tile, or of a spread one, are proven to reach: the
+  // wanted-th largest of group maxima; 0 where groups are too few to say.
+  __device__ __forceinline__ Pair first_bound(const uint4 (&tile)[kUnroll], bool spread) const {
+    const auto vector = [&](int u) { return spread ? sampled(u) : number(0, u); };
     if (const int groups = topk_tuning::groups_for(wanted_)) {
       Pair top = 0;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
-        const Pair pair = best_of(tile[u], number(0, u));
+        const Pair pair = best_of(tile[u], vector(u));
         if (pair > top) top = pair;
       }
       return group_bound<Pair, kThreads>(top, groups, wanted_);
@@ -134,7 +146,7 @@ class SegmentScan {
     if (wanted_ * 4 > static_cast<int>(kTile) * 3 || static_cast<int>(kTile) > capacity_) return 0;
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      buffer<Pair>()[u * kThreads + threadIdx.x] = best_of(tile[u], number(0, u));
+      buffer<Pair>()[u * kThreads + threadIdx.x] = best_of(tile[u], vector(u));
     __syncthreads();
     return select_bound<Pair, kThreads>(static_cast<int>(kTile), wanted_);
   }

@@ -164,7 +164,7 @@ void check_merge(Dtype dtype, int64_t rows, int64_t m, int64_t k, Data data, boo
 int main(int count, char** words) {
   const unsigned seed = count > 1 ? static_cast<unsigned>(std::atoi(words[1])) : 1;
   std::mt19937 random(seed);
-  std::vector<int64_t> tiny, mixed{600, 0, 3000, 33, 9000, 160, 0, 512, 513, 161, 24, 1, 32, 31, 9};
+  std::vector<int64_t> tiny, mixed{600, 0, 6000, 33, 9000, 160, 0, 512, 513, 161, 24, 1, 32, 31, 9};
   for (int i = 0; i < 150; ++i) tiny.push_back(random() % 4 == 0 ? 0 : random() % 34);
   const std::vector<int64_t> cut{10, 70000, 0, 140000, 5}, one{20000};
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {

@@ -67,7 +67,8 @@ def test_room_and_launches(native: ModuleType, problem: dict) -> None:
     [
         ("float32", True, 0xFF800000), ("float32", False, 0x7F800000), ("float16", True, 0xFC00),
         ("bfloat16", False, 0x7F80), ("float64", True, 0xFFF << 52), ("uint8", True, 0),
-        ("uint8", False, 255), ("int8", True, 128), ("int8", False, 127), ("int64", True, 1 << 63), ("bool", False, 1),
+        ("uint8", False, 255), ("int8", True, 128), ("int8", False, 127), ("int64", True, 1 << 63),
+        ("bool", False, 1),
     ],
 )  # fmt: skip
 def test_missing_bits(native: ModuleType, dtype: str, largest: bool, bits: int) -> None:
