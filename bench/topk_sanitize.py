@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 import torch_gpuprims
+from bench import topk_segment_sanitize
 from bench.topk_gate_sanitize import run_gate
 
 Case = tuple[int, int, int, torch.dtype, dict]
@@ -67,3 +68,4 @@ def run() -> None:
     expected = torch.topk(x.masked_fill(~keep, float("-inf")), 10)
     assert torch.equal(got.values.cpu(), expected.values)
     run_gate(g)
+    topk_segment_sanitize.run()

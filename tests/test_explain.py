@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import torch_gpuprims
-from torch_gpuprims import Graph, explain
+from torch_gpuprims import Graph, Segments, explain
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,23 @@ def test_topk_states_workspace_within_its_bound() -> None:
         line = explain("topk", torch.empty(1, n, device="meta"), k)
         workspace = float(line.split("workspace ")[1].split(" MB")[0]) * 1e6
         assert workspace <= 0.05 * 4 * n + (16 << 20), line
+
+
+def test_segment_topk_names_its_lists_and_workspace() -> None:
+    x, offsets = torch.empty(10**8, device="meta"), torch.zeros(1001, dtype=torch.int64, device="meta")
+    line = explain("segment_topk", x, offsets, 20)
+    assert line.startswith(
+        "segment_topk float32 [100000000] in 1000 segments k=20 -> offsets looked at, a warp"
+    )
+    assert "long ones cut in chunks of" in line
+    assert float(line.split("workspace ")[1].split(" MB")[0]) * 1e6 <= 0.05 * 4e8 + (16 << 20)
+    short = Segments(torch.arange(0, 1001, 10))
+    line = explain("segment_topk", torch.empty(1000), short, 5)
+    assert "-> a warp for 1 segments, workspace 0.000 MB" in line
+    assert "looked at" in explain("segment_topk", torch.empty(1000), short, short.indptr[1:], max_k=5)
+    assert (
+        explain("segment_topk", torch.empty(1000), short, 0).split(" -> ")[1].startswith("nothing to launch")
+    )
 
 
 def test_aggregate_says_what_is_cut() -> None:

@@ -91,9 +91,20 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
 
 
+def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = None, **kwargs: Any) -> str:
+    counted = isinstance(k, torch.Tensor)
+    promises = getattr(indptr, "promises", 0)  # of Segments
+    segments = getattr(indptr, "indptr", indptr).shape[0] - 1
+    count, where = _multiprocessors(values)
+    sizes = map(ctypes.c_int64, (values.shape[0], segments, max_k if counted else k))
+    dtype, look = _DTYPES.index(values.dtype), counted or not promises & 1
+    return _text(library.gpuprims_explain_segment_topk, dtype, *sizes, count, look, promises) + where
+
+
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "neighbor_aggregate": _neighbor_aggregate,
+    "segment_topk": _segment_topk,
     "topk": _topk,
     "topk_gate": _topk_gate,
 }

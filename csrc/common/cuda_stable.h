@@ -14,7 +14,8 @@ inline void check_cuda(const char* op, cudaError_t code) {
 }
 
 struct DeviceInfo {
-  int sms = 0;  // multiprocessors
+  int sms = 0;   // multiprocessors
+  int smem = 0;  // most shared memory a block may ask for
 };
 
 // Of every device, read once: reading takes microseconds.
@@ -23,8 +24,10 @@ inline const std::vector<DeviceInfo>& device_table() {
     int count = 0;
     cudaGetDeviceCount(&count);
     std::vector<DeviceInfo> all(count);
-    for (int d = 0; d < count; ++d)
+    for (int d = 0; d < count; ++d) {
       cudaDeviceGetAttribute(&all[d].sms, cudaDevAttrMultiProcessorCount, d);
+      cudaDeviceGetAttribute(&all[d].smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, d);
+    }
     return all;
   }();
   return table;

@@ -233,6 +233,12 @@ inline int __reduce_max_sync(unsigned, int value) {
   for (int i = 0; i < 32; ++i) result = std::max(result, static_cast<int>(all[i]));
   return result;
 }
+inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
+  return result;
+}
 inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
 inline void __syncthreads() { simt::barrier(false); }
 inline bool __syncthreads_or(bool vote) {
@@ -254,6 +260,10 @@ T atomicAdd(T* at, U value) {
 inline int atomicMin(int* at, int value) {
   simt::maybe_suspend();
   return std::exchange(*at, std::min(*at, value));
+}
+inline int atomicOr(int* at, int value) {
+  simt::maybe_suspend();
+  return std::exchange(*at, *at | value);
 }
 inline int atomicExch(int* at, int value) {
   simt::maybe_suspend();
