@@ -25,17 +25,22 @@ def random_input(rows: int, n: int, dtype: torch.dtype, device: str, seed: int =
 
 
 def sampled(rows: int, n: int, itemsize: int) -> torch.Tensor:
-    """Columns that block_row and split_row sample of long rows: runs of vectors, spread evenly.
+    """Columns that block_row and split_row sample of long rows: runs of `unit` vectors, spread evenly.
 
     As in csrc/topk/plan.h and stream.cu; where those have changed, the data is merely odd.
     """
-    vector = 16 // itemsize
-    if rows <= 2 * 132:
+    vector, sms = 16 // itemsize, 132
+    tile = 512 * 8 * vector
+    alone = rows <= sms if rows > 16 else n <= 2 * tile * sms // rows
+    splits = min(sms * (1 if alone else 2) // rows, -(-n // (tile // 8 if alone else tile)))
+    if rows > 2 * sms:  # block_row, 128 threads
+        runs, unit = 32, 32
+    elif n <= tile or splits <= 1:  # block_row, 512 threads
+        runs, unit = 128, 32
+    else:  # split_row: pairs of vectors, each for two threads
         per_block = 512 * vector
         blocks = min(max(-(-(n // 32) // per_block), 16), 512)
-        runs, unit = 64 * max(1, min(n // 8 // per_block, blocks)), 8
-    else:
-        runs, unit = 32, 32
+        runs, unit = 256 * max(1, min(n // 8 // per_block, blocks)), 2
     starts = torch.arange(runs) * (n // vector // unit) // runs * unit * vector
     return (starts[:, None] + torch.arange(unit * vector)).flatten().unique()
 

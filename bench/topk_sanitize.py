@@ -15,7 +15,8 @@ def topk_cases() -> Iterator[Case]:
     """(rows, n, k, dtype, options): row lengths around each algorithm's limits, k from 1 to n."""
     shapes = [
         (1, 1, 1), (3, 7, 3), (5, 33, 8), (64, 256, 8), (9, 511, 24),  # a warp a row
-        (6, 512, 200), (2, 4097, 50), (3, 9001, 1000), (2, 20_000, 2048),  # a block a row
+        (600, 41, 5), (530, 600, 16), (7, 300, 16),  # a thread or some lanes a row
+        (6, 512, 200), (270, 2100, 20), (2, 4097, 50), (3, 9001, 1000), (2, 20_000, 2048),  # a block a row
         (1, 100_003, 20), (2, 300_000, 100), (1, 400_000, 4096),  # several blocks a row
         (1, 4_500_000, 256),  # and a threshold they share
         (2, 5000, 5000), (1, 10_000, 4097), (3, 300, 300),  # everything is sorted
@@ -23,7 +24,7 @@ def topk_cases() -> Iterator[Case]:
     for rows, n, k in shapes:
         yield rows, n, k, torch.float32, {}
     for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8):
-        for rows, n, k in ((5, 33, 8), (3, 3001, 64), (1, 100_003, 20), (2, 3000, 3000)):
+        for rows, n, k in ((5, 33, 8), (530, 65, 4), (3, 3001, 64), (1, 100_003, 20), (2, 3000, 3000)):
             yield rows, n, k, dtype, {}
     for rows, n, k in ((5, 33, 8), (3, 3001, 64), (1, 100_003, 20)):
         yield rows, n, k, torch.float32, {"largest": False}
