@@ -63,6 +63,38 @@ def test_unknown_op() -> None:
         explain("sort", torch.empty(3))
 
 
+CALLS = {
+    "topk": lambda x: torch_gpuprims.topk(x, 2),
+    "topk with a mask": lambda x: torch_gpuprims.topk(x, 2, mask=x > 0),
+    "approx_topk": lambda x: torch_gpuprims.approx_topk(x, 2),
+    "topk_gate": lambda x: torch_gpuprims.topk_gate(x, 2),
+    "segment_topk": lambda x: torch_gpuprims.segment_topk(x[0], torch.tensor([0, 3, 8]), 2),
+    "neighbor_aggregate": lambda x: torch_gpuprims.neighbor_aggregate(x, GRAPH),
+}
+GRAPH = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_log_is_silent_while_tracing(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
+    caplog.set_level("INFO", "torch_gpuprims")
+    x = torch.randn(3, 8)
+    want = CALLS[name](x)
+    assert [record.message.split()[0] for record in caplog.records] == [name.split()[0]]
+    got = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")(x)
+    assert len(caplog.records) == 1
+    for ours, theirs in zip(got, want, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_log_leaves_errors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
+    with pytest.raises(RuntimeError, match="topk: dim must be between -2 and 1, got 5"):
+        torch_gpuprims.topk(torch.randn(3, 8), 2, dim=5)
+
+
 def test_log_and_forced_algorithm_by_environment() -> None:
     code = "import torch, torch_gpuprims as g; g.topk(torch.arange(5000.0), 2)"
     env = {**os.environ, "GPUPRIMS_LOG": "1", "GPUPRIMS_TOPK_ALGO": "sort"}

@@ -138,6 +138,10 @@ class TestErrors:
         assert raised(topk, x, 5) == next(iter(BAD))
         assert raised(topk, x.clone().requires_grad_(), 5) == next(iter(BAD))
         assert raised(topk, x.to_sparse(), 1) == "topk: input must be a dense tensor, got a sparse layout"
+        for kept in ((x == 0).to_sparse(), (x == 0).to_sparse_csr()):
+            sparse = "topk: mask must be a dense tensor, got a sparse layout"
+            assert raised(topk, x, 1, mask=kept) == sparse
+            assert raised(topk, x.clone().requires_grad_(), 1, mask=kept) == sparse
         with pytest.raises(TypeError, match="copy_"):
             topk(x, 1, out=(x, x))
 

@@ -124,5 +124,7 @@ def explain(op: str, *args: Any, **kwargs: Any) -> str:
 
 
 def log(op: str, *args: Any, **kwargs: Any) -> None:
-    """Log a call's explanation; wrappers call it where `enabled`."""
-    _log.info(explain(op, *args, **kwargs))
+    """Log the explanation of a call that was made; wrappers call it where `enabled`. Silent while tracing:
+    compiled code cannot log, and a call that cannot be traced breaks its graph."""
+    if not torch.compiler.is_compiling():
+        _log.info(explain(op, *args, **kwargs))

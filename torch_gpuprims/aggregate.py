@@ -64,8 +64,6 @@ def neighbor_aggregate(
         )
     if x.layout != torch.strided:
         raise RuntimeError("neighbor_aggregate: x must be a dense tensor, got a sparse layout")
-    if _explain.enabled:
-        _explain.log("neighbor_aggregate", x, graph)
     dims = x.dim()
     if dims == 0:
         raise RuntimeError("neighbor_aggregate: x must have at least 1 dimension, got 0")
@@ -85,6 +83,8 @@ def neighbor_aggregate(
             )[0]
     except RuntimeError as error:
         reraise(error)
+    if _explain.enabled:
+        _explain.log("neighbor_aggregate", x, graph)
     return out if dims == 2 else out.reshape(out.shape[0], *x.shape[1:])
 
 

@@ -106,12 +106,14 @@ def topk(
                 return _tuple(TopK, _call(_plain_handle, input, k))
             if eager(input):
                 return _tuple(TopK, _apply(input, k))
-        return _general(input, k, dim, largest, sorted, mask, index_dtype, out)
+        result = _general(input, k, dim, largest, sorted, mask, index_dtype, out)
+        if _explain.enabled:
+            _explain.log("topk", input, k, dim, mask=mask)
+        return result
     except RuntimeError as error:
-        if (
-            getattr(input, "layout", torch.strided) is not torch.strided
-        ):  # the dispatcher finds no kernel before ours can say so
-            raise RuntimeError(_LAYOUT.format("input")) from None
+        for name, tensor in (("input", input), ("mask", mask)):  # no kernel of ours is found, to say so
+            if getattr(tensor, "layout", torch.strided) is not torch.strided:
+                raise RuntimeError(_LAYOUT.format(name)) from None
         reraise(error)
 
 
@@ -121,8 +123,6 @@ def _general(
 ) -> TopK:  # fmt: skip
     if out is not None:
         raise TypeError("topk: out= is not supported; use values.copy_(result.values) and the like")
-    if _explain.enabled:
-        _explain.log("topk", input, k, dim, mask=mask)
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
     if plain(input, mask):
         guard = below_autograd()  # entered when made; `with` would cost 0.3 us more

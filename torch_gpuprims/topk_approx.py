@@ -49,8 +49,6 @@ def approx_topk(
     >>> approx_topk(torch.tensor([1.0, 3.0, 2.0]), 2).indices
     tensor([1, 2])
     """
-    if _explain.enabled:
-        _explain.log("approx_topk", input, k, recall_target, dim)
     rank = input.dim()
     if rank == 0 or not -rank <= dim < rank:
         _check_target(recall_target)
@@ -65,6 +63,8 @@ def approx_topk(
             values, indices = _op(rows, k, recall_target, largest)
     except RuntimeError as error:
         reraise(error)
+    if _explain.enabled:
+        _explain.log("approx_topk", input, k, recall_target, dim)
     if last:
         return TopK(values, indices)
     return TopK(values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous())

@@ -108,7 +108,7 @@ def topk_gate(
             if torch.compiler.is_dynamo_compiling() or scale != 1:
                 weights = weights * scale
             result = TopKGate(weights, indices)
-        if _explain.enabled and not torch.compiler.is_compiling():
+        if _explain.enabled:
             _explain.log("topk_gate", logits, k, bias=bias, num_groups=num_groups, topk_groups=topk_groups)
         return result
     except RuntimeError as error:

@@ -77,9 +77,7 @@ def segment_topk(
         counts, width = k, max_k
     elif max_k is not None:
         raise ValueError("segment_topk: max_k goes with a tensor k")
-    if _explain.enabled:
-        _explain.log("segment_topk", values, indptr, k, max_k=max_k)
-    promises = 0
+    given, promises = indptr, 0
     if isinstance(indptr, Segments):
         segments, indptr = indptr, indptr.indptr
         # Tracers would guard on these numbers; without them the op looks by itself.
@@ -95,10 +93,14 @@ def segment_topk(
     try:
         if plain(values, indptr, counts):
             with below_autograd():
-                return TopK(*_op(*args))
-        if eager(values, indptr, counts):
-            return TopK(*_apply(*args))
-        return TopK(*_run(*args))
+                result = TopK(*_op(*args))
+        elif eager(values, indptr, counts):
+            result = TopK(*_apply(*args))
+        else:
+            result = TopK(*_run(*args))
+        if _explain.enabled:
+            _explain.log("segment_topk", values, given, k, max_k=max_k)
+        return result
     except RuntimeError as error:
         if getattr(values, "layout", torch.strided) is not torch.strided:
             raise RuntimeError(_LAYOUT) from None
