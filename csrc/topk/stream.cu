@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands
-    // for no neighbourhood.
+    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands for
+    // no neighbourhood.
     const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + thread / 32) *
                          (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
     at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
@@ -41,14 +41,25 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
     const Pair pair = vector_pair<S, Pair>(part, at[u], 0, codec);
     if (pair > best) best = pair;
   }
-  for (int step = lanes / 2; step > 0; step /= 2) {
+  __shared__ Pair warps[tuning::kSampleThreads / 32];
+#pragma unroll 1
+  for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2) {
     const Pair other = shuffle_xor(best, step);
     if (other > best) best = other;
+  }
+  if (lanes > 32) {
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (thread % lanes != 0) return;
+    for (unsigned w = 1; w < lanes / 32; ++w) {
+      const Pair other = warps[threadIdx.x / 32 + w];
+      if (other > best) best = other;
+    }
   }
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
-// The bound that the row's sample gives. Maximum i belongs to group i % groups.
+// The bound that the row's sample gives.
 template <class Pair, int kThreads>
 __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape,
                                              int64_t row) {
@@ -68,9 +79,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     __syncthreads();
     return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank);
   }
-  const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
-  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads),
-                                     shape.groups, shape.rank);
+  return group_bound<Pair, kThreads>(best_of(threadIdx.x, kThreads), shape.groups, shape.rank);
 }
 
 // The block's candidates join the row's. Returns how many there are in all, in the row's last
@@ -99,13 +108,16 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   return s.last;
 }
 
-// Threads a multiprocessor shall hold: 64 registers for each, or 128 where pairs are wide and
-// threads few.
-template <class Pair>
-constexpr int kResidentThreads = sizeof(Pair) == 8 ? 1024 : 512;
+// Blocks a multiprocessor shall hold. Registers follow from it: spilled ones come back from far away
+// while L1 streams.
+template <class Pair, int kThreads, int kUnroll>
+constexpr int kResident = (kThreads == 128                   ? 8
+                           : kThreads == 512 && kUnroll == 4 ? 2
+                           : kThreads == 256                 ? 2
+                                                             : 1);
 
-template <class S, class Pair, int kThreads>
-__global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
+template <class S, class Pair, int kThreads, int kUnroll>
+__global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
     topk_stream(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                 const __grid_constant__ StreamShape shape,
@@ -116,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
     const int64_t begin = kThreads > 128 ? blockIdx.y * shape.chunk : 0;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
-    Stream<S, Pair, kThreads> stream(args, codec, shape, place, begin, end);
+    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
     int count = stream.run([&] {
       if (retry) return Pair(0);
       cudaGridDependencySynchronize();
@@ -154,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
   }
 }
 
-template <class S, class Pair, int kThreads>
+template <class S, class Pair, int kThreads, int kUnroll>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
@@ -170,7 +182,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.sampled = plan.sampled;
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
-  const auto kernel = topk_stream<S, Pair, kThreads>;
+  const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
   LaunchShape main{dim3(static_cast<unsigned>(plan.grid / plan.splits), plan.splits),
                    dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
@@ -199,13 +211,15 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   if constexpr (sizeof(typename S::Key) < 8 &&
                 sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
-    return start<S, Pair, 512>(args, plan, workspace, stream);
+    return start<S, Pair, 512, 4>(args, plan, workspace, stream);
   else if (plan.threads == 128)
-    return start<S, Pair, 128>(args, plan, workspace, stream);
+    return start<S, Pair, 128, 8>(args, plan, workspace, stream);
   else if (plan.threads == 256)
-    return start<S, Pair, 256>(args, plan, workspace, stream);
+    return start<S, Pair, 256, 8>(args, plan, workspace, stream);
+  else if (plan.unroll == 8)
+    return start<S, Pair, 512, 8>(args, plan, workspace, stream);
   else
-    return start<S, Pair, 512>(args, plan, workspace, stream);
+    return start<S, Pair, 512, 4>(args, plan, workspace, stream);
 }
 
 }  // namespace
