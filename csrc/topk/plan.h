@@ -38,7 +38,6 @@ struct TopkProblem {
 struct TopkPlan {
   TopkAlgo algo = TopkAlgo::warp_row;
   int threads = 256;
-  int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
   // warp_row, thread_row
@@ -66,8 +65,11 @@ struct TopkPlan {
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;   // larger k sort
 constexpr int kWarpItems = 16;      // elements a lane of warp_row
+constexpr int kUnroll = 8;          // 16-byte loads a thread and tile
 constexpr int kSampleLoads = 4;     // of a block's own sample, a thread
-constexpr int kHalfMemory = 116 * 1024;  // more than half of a multiprocessor's shared memory
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart, which
+// else crowd where the sample's blocks have left.
+constexpr int kHalfMemory = 116 * 1024;
 constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
 constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
@@ -178,26 +180,21 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
   const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
-  bool alone = false;  // a block shall have a multiprocessor to itself
   if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
       !rare) {
     plan.threads = 128;  // eight blocks a multiprocessor
   } else {
-    const int64_t tile = 512LL * 8 * vector;
-    // One block a multiprocessor for latency, two for bandwidth.
-    alone = (p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows) && !rare;
     plan.threads = 512;
-    plan.unroll = alone ? 8 : 4;
+    const int64_t tile = 512LL * t::kUnroll * vector;
+    // A block a multiprocessor: two would not read faster, and the last would merge more.
     if (p.forced != TopkAlgo::block_row && p.n > tile)
       plan.splits = static_cast<int>(std::clamp<int64_t>(
-          p.sms * (alone ? 1 : 2) / p.rows, 1,
-          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile / 2), t::kMaxSplits)));
-    if (divide_up(p.n, plan.splits) <= tile / 2 && p.k <= 256 * t::kSortedItems && !rare)
-      plan.threads = 256, plan.unroll = 8;
-    else if (p.n <= tile && !rare)
-      plan.unroll = 8;
+          p.sms / p.rows, 1, std::min<int64_t>(divide_up(p.n, tile / 8), t::kMaxSplits)));
+    if ((divide_up(p.n, plan.splits) <= tile / 2 || p.rows > p.sms) &&
+        p.k <= 256 * t::kSortedItems && !rare)
+      plan.threads = 256;
   }
-  const int64_t tile = int64_t{plan.threads} * plan.unroll * vector;
+  const int64_t tile = int64_t{plan.threads} * t::kUnroll * vector;
   if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
   plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
@@ -231,7 +228,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     plan.retry = plan.rank < p.k || p.masked;
   } else {
     plan.sampled = plan.chunk > tile;
-    const int loads = plan.sampled ? t::kSampleLoads : plan.unroll;
+    const int loads = plan.sampled ? t::kSampleLoads : t::kUnroll;
     const int64_t seen = std::min<int64_t>(int64_t{plan.threads} * loads * vector, plan.chunk);
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
     const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
@@ -244,7 +241,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
   plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
-  if (alone) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
+  if (plan.splits > 1) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;

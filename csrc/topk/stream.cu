@@ -108,16 +108,13 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   return s.last;
 }
 
-// Blocks a multiprocessor shall hold. Registers follow from it: spilled ones come back from far away
-// while L1 streams.
-template <class Pair, int kThreads, int kUnroll>
-constexpr int kResident = (kThreads == 128                   ? 8
-                           : kThreads == 512 && kUnroll == 4 ? 2
-                           : kThreads == 256                 ? 2
-                                                             : 1);
+// Blocks of 128 threads share a multiprocessor by eight; larger ones have the registers for two
+// tiles. None spill much: what is spilled comes back from far away while L1 streams.
+template <int kThreads, int kPairBytes>
+constexpr int kResident = kThreads == 128 ? 64 / kPairBytes : kThreads == 256 ? 16 / kPairBytes : 1;
 
-template <class S, class Pair, int kThreads, int kUnroll>
-__global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
+template <class S, class Pair, int kThreads>
+__global__ void __launch_bounds__(kThreads, kResident<kThreads, sizeof(Pair)>)
     topk_stream(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                 const __grid_constant__ StreamShape shape,
@@ -128,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
     const int64_t begin = kThreads > 128 ? blockIdx.y * shape.chunk : 0;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
-    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
+    Stream<S, Pair, kThreads> stream(args, codec, shape, place, begin, end);
     int count = stream.run([&] {
       if (retry) return Pair(0);
       cudaGridDependencySynchronize();
@@ -166,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
   }
 }
 
-template <class S, class Pair, int kThreads, int kUnroll>
+template <class S, class Pair, int kThreads>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
@@ -182,7 +179,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.sampled = plan.sampled;
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
-  const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
+  const auto kernel = topk_stream<S, Pair, kThreads>;
   LaunchShape main{dim3(static_cast<unsigned>(plan.grid / plan.splits), plan.splits),
                    dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
@@ -211,15 +208,13 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
   if constexpr (sizeof(typename S::Key) < 8 &&
                 sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
-    return start<S, Pair, 512, 4>(args, plan, workspace, stream);
+    return start<S, Pair, 512>(args, plan, workspace, stream);
   else if (plan.threads == 128)
-    return start<S, Pair, 128, 8>(args, plan, workspace, stream);
+    return start<S, Pair, 128>(args, plan, workspace, stream);
   else if (plan.threads == 256)
-    return start<S, Pair, 256, 8>(args, plan, workspace, stream);
-  else if (plan.unroll == 8)
-    return start<S, Pair, 512, 8>(args, plan, workspace, stream);
+    return start<S, Pair, 256>(args, plan, workspace, stream);
   else
-    return start<S, Pair, 512, 4>(args, plan, workspace, stream);
+    return start<S, Pair, 512>(args, plan, workspace, stream);
 }
 
 }  // namespace

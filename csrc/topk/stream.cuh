@@ -111,12 +111,14 @@ __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&t
   return make_pair<Pair>(key, origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
-template <class S, class Pair, int kThreads, int kUnroll>
+template <class S, class Pair, int kThreads>
 class Stream {
  public:
   using Key = typename S::Key;
   static constexpr int kVector = Vector<Key>::kSize;
+  static constexpr int kUnroll = topk_tuning::kUnroll;
   static constexpr int kSample = topk_tuning::kSampleLoads;
+  static constexpr int kAhead = kThreads > 128 ? 2 : 1;  // tiles on their way to L2
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
@@ -140,7 +142,7 @@ class Stream {
     bool known = false;  // tops are those of the first tile
     Pair bound = 0;
     if (kMaySplit && shape_.splits > 1) {
-      prefetch_tile();
+      prefetch_first();
       bound = shared();
     } else if (shape_.rank > 0 && (part_.mask || shape_.groups > topk_tuning::kMaxGroups)) {
       bound = slow_bound();
@@ -180,10 +182,14 @@ class Stream {
     }
   }
 
-  // The first tile to L2, a line a thread.
-  __device__ __forceinline__ void prefetch_tile() const {
-    const uint32_t at = threadIdx.x * (128 / sizeof(Key));
-    if (at < part_.length && threadIdx.x < kTile / 8) prefetch(part_.data + at);
+  // A tile to L2, a line a thread: keeps memory busy at no cost in registers.
+  __device__ __forceinline__ void prefetch_tile(uint32_t v) const {
+    const uint32_t at = v * kVector + threadIdx.x * (128 / sizeof(Key));
+    if (at < part_.length) prefetch(part_.data + at);
+  }
+  __device__ __forceinline__ void prefetch_first() const {
+#pragma unroll
+    for (int t = 0; t < kAhead; ++t) prefetch_tile(t * kTile);
   }
 
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
@@ -204,7 +210,7 @@ class Stream {
       for (int u = 0; u < kSample; ++u) seen[u] = part_.load(sample_vector(u));
       best = tops_pair<S, Pair>(
           part_, seen, sample_tops, [&](int u) { return sample_vector(u); }, origin_, codec_);
-      prefetch_tile();
+      prefetch_first();
     } else if (part_.vectors > 0) {
       uint4 seen[kUnroll];
       load_tile(seen, 0);
@@ -259,6 +265,7 @@ class Stream {
         if (!known) {
           uint4 tile[kUnroll];
           load_tile(tile, v);
+          prefetch_tile(v + kAhead * kTile);
           pending &= reaching(tile, v);
         }
         known = false;
@@ -323,12 +330,16 @@ class Stream {
   // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
   __device__ __forceinline__ void take_up(int listed) {
     const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
-    int i = threadIdx.x;
+    // A thread's vectors follow each other, so that what comes first is a fair sample of the list,
+    // also of sorted data.
+    const int share = (listed + kThreads - 1) / kThreads;
+    int i = threadIdx.x * share;
+    const int end = i + share < listed ? i + share : listed;
     uint32_t pending = ~0u;  // elements of vector i that have not been offered
     while (true) {
       bool lost = false;
 #pragma unroll 1
-      while (i < listed && !lost) {
+      while (i < end && !lost) {
         const uint32_t at = part_.position(vectors[i]);
         const uint4 raw = load_streaming(part_.data + at);
         const uint32_t hits = loose_.hits(raw) & pending;
@@ -343,10 +354,10 @@ class Stream {
           lost = true;
           return false;
         });
-        if (!lost) i += kThreads, pending = ~0u;
+        if (!lost) ++i, pending = ~0u;
       }
       if (!__syncthreads_or(lost)) return;
-      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, (shape_.capacity + k_) / 2,
+      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, k_ + (shape_.capacity - k_) / 8,
                                           shape_.capacity));
     }
   }
