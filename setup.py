@@ -104,14 +104,14 @@ def extensions():
     source = ROOT / "csrc"
     info = [f'-DGPUPRIMS_VERSION="{VERSION}"', f'-DGPUPRIMS_BUILT_WITH_TORCH="{torch.__version__}"']
     build_info = source / "common/build_info.cpp"
-    cpu = [*source.glob("*/schema.cpp"), *source.glob("*/cpu*.cpp"), *source.glob("*/explain.cpp")]
+    cpu = [file for part in ("schema", "cpu", "explain") for file in source.glob(f"*/*{part}*.cpp")]
     result = [library("_C", [*cpu, build_info], info)]
     cuda_home = find_cuda_home()
     if wants_cuda(cuda_home):
         cpp_extension.CUDA_HOME = cuda_home
         default = "9.0" if os.environ.get("CI") or "bdist_wheel" not in sys.argv else WHEEL_ARCHS
         archs = os.environ.get("TORCH_CUDA_ARCH_LIST", default).replace(" ", ";").split(";")
-        cuda = [*source.glob("*/cuda.cpp"), *source.glob("*/*.cu"), build_info]
+        cuda = [*source.glob("*/*cuda*.cpp"), *source.glob("*/*.cu"), build_info]
         result.append(library("_C_cuda", cuda, info, cuda_home, archs))
     return result
 

@@ -28,10 +28,12 @@ COLUMNS = ("case", "us", "torch", "best", "target", "x torch", "target met")
 
 
 class Timer:
-    def __init__(self, device: str, evict: bool, max_reps: int = 100, seconds: float = 3.0):
-        """evict: a cold L2 before every call. MIN_REPS samples a call, and more until `seconds` are up."""
+    def __init__(
+        self, device: str, evict: bool, max_reps: int = 100, seconds: float = 3.0, min_reps: int = MIN_REPS
+    ):
+        """evict: a cold L2 before every call. min_reps samples a call, and more until `seconds` are up."""
         self.cuda = device.startswith("cuda")
-        self.max_reps, self.seconds = max_reps, seconds
+        self.min_reps, self.max_reps, self.seconds = min_reps, max_reps, seconds
         self.cold: torch.Tensor | None = None
         if self.cuda:
             properties = torch.cuda.get_device_properties(device)
@@ -63,8 +65,11 @@ class Timer:
         """Median microseconds of each call."""
         spin = {}
         for name, call in calls.items():
+            queued: list[float] = []
+            late = time.monotonic() + self.seconds / 8
             try:
-                queued = [self._sample(call, 50.0)[1] for _ in range(4)]
+                while len(queued) < 2 or (len(queued) < 4 and time.monotonic() < late):
+                    queued.append(self._sample(call, 50.0)[1])
             except NotImplementedError as error:
                 if name == "ours":
                     raise
@@ -75,7 +80,7 @@ class Timer:
         samples: dict[str, list[float]] = {name: [] for name in spin}
         stop = time.monotonic() + self.seconds
         for rep in range(self.max_reps):
-            if rep >= MIN_REPS and time.monotonic() > stop:
+            if rep >= self.min_reps and time.monotonic() > stop:
                 break
             for name in spin:
                 samples[name].append(self._sample(calls[name], spin[name])[0])

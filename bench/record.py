@@ -19,7 +19,7 @@ RESULTS = ROOT / "bench/results/h200"
 TARGETS = ROOT / "bench/targets.json"
 PARTS = ("tests", "sanitizer", "cases")
 OPS = ("topk", "sort", "reduce", "aggregate", "reorder")
-SHARED = {"aggregate": ("graph.py", "nn", "pyg.py")}
+SHARED = {"aggregate": ("graph.py", "nn", "pyg.py"), "topk": ("segments.py",)}
 CODE = {".h", ".cuh", ".cpp", ".cu", ".py"}
 
 

@@ -1,13 +1,14 @@
 """topk beside torch.topk: the cases of targets.json, a sweep over sizes, input distributions, host time."""
 
 import argparse
+import sys
 from functools import partial
 from typing import Any
 
 import torch
 
 import torch_gpuprims
-from bench import harness
+from bench import harness, topk_gate
 from bench.topk_data import DISTRIBUTIONS, fill, random_input
 from bench.topk_sweep import sweep
 
@@ -91,6 +92,41 @@ def run_distributions(options: argparse.Namespace, results: harness.Results) -> 
         results.add("distributions", {name: {kind: round(us, 2) for kind, us in times.items()}})
 
 
+#: Shapes where selecting, not reading, bounds the exact op: (rows, n, k, dtype).
+APPROX = [
+    (64, 131_072, 2048, torch.float32), (64, 131_072, 512, torch.float32), (4096, 4096, 32, torch.float32),
+    (1024, 32_768, 64, torch.float32), (1024, 32_768, 1024, torch.bfloat16),
+    (128, 152_064, 50, torch.float32),
+    (512, 16_384, 512, torch.float32), (8, 131_072, 2048, torch.float32), (1, 262_144, 2048, torch.float32),
+]  # fmt: skip
+
+
+def run_approx(options: argparse.Namespace, results: harness.Results) -> None:
+    """approx_topk beside topk: worth its name from 1.3 times as fast."""
+    timer = harness.Timer(options.device, evict=True, seconds=min(options.seconds, 1.0))
+    for rows, n, k, dtype in APPROX:
+        x = random_input(rows, n, dtype, options.device)
+        exact = torch_gpuprims.topk(x, k).indices
+        for target in (0.9, 0.95, 0.99):
+            calls = {
+                "ours": partial(torch_gpuprims.approx_topk, x, k, target),
+                "exact": partial(torch_gpuprims.topk, x, k),
+            }
+            times = timer.measure(calls)
+            hit = torch.zeros(rows, n, dtype=torch.bool, device=options.device)
+            hit.scatter_(1, torch_gpuprims.approx_topk(x, k, target).indices, True)
+            recall = hit.gather(1, exact).float().mean().item()
+            gain = times["exact"] / times["ours"]
+            name = f"{rows}x{n} k={k} {str(dtype).removeprefix('torch.')}"
+            plan = torch_gpuprims.explain("approx_topk", x, k, target).split(" -> ")[1].split(", ")[0]
+            print(
+                f"{name:>30} {target:.2f}  approx {times['ours']:8.1f}  exact {times['exact']:8.1f}  "
+                f"{gain:5.2f}x  recall {recall:.4f}  {plan}",
+                flush=True,
+            )
+            results.add("approx", {f"{name} {target}": {**times, "recall": round(recall, 4)}})
+
+
 def host_calls(device: str) -> dict[str, Any]:
     """The small call of the contract's point 9: x [8, 16], k = 4."""
     x = torch.randn(8, 16, device=device)
@@ -106,22 +142,65 @@ def host_calls(device: str) -> dict[str, Any]:
     }
 
 
+def host_pieces(device: str) -> dict[str, Any]:
+    """Where the host time of that call goes: every line is a part of, or a rival to, the one above it."""
+    from torch_gpuprims import _dispatch
+
+    module = sys.modules["torch_gpuprims.topk"]  # the package's attribute of that name is the function
+
+    x = torch.randn(8, 16, device=device)
+    call, full, lean = module._call, module._handle, module._plain_handle
+
+    def guarded(k: int) -> Any:
+        guard = _dispatch.below_autograd()
+        try:
+            return call(full, x, k)
+        finally:
+            del guard
+
+    return {
+        "wrapper": lambda: torch_gpuprims.topk(x, 4),
+        "lean op": lambda: call(lean, x, 4),
+        "lean op, k = 0 (no launch)": lambda: call(lean, x, 0),
+        "full op under its guard": lambda: guarded(4),
+        "full op, k = 0": lambda: guarded(0),
+        "guard": lambda: _dispatch.below_autograd() and None,
+        "plain()": lambda: _dispatch.plain(x),
+        "torch.empty_strided": lambda: torch.empty_strided((8, 4), (4, 1), device=device),
+        "x.neg_() (one launch)": lambda: x.neg_(),
+        "lambda": lambda: None,
+    }
+
+
 def main(argv: list[str]) -> None:
     from bench import host
 
     parser = harness.arguments("topk")
     parser.add_argument("--int32", action="store_true", help="time int32 indices too")
     parser.add_argument("--sweep", action="store_true", help="rows x n x k x dtype, beside torch.topk")
+    parser.add_argument("--gate", action="store_true", help="topk_gate beside topk and torch's ops")
     parser.add_argument("--points", type=int, default=320, help="points of the sweep")
     parser.add_argument("--distributions", action="store_true", help="kinds of data, against normal data")
+    parser.add_argument("--approx", action="store_true", help="approx_topk beside topk, with its recall")
     options = parser.parse_args(argv)
     results = harness.Results("topk", options)
+    if options.approx:
+        run_approx(options, results)
+        return
     if options.sweep:
         results.add("sweep", sweep(options))
         return
     if options.distributions:
         run_distributions(options, results)
         return
+    if options.gate:
+        if not topk_gate.run(options, results):
+            raise SystemExit("topk_gate: some results are wrong; their times are left out")
+        return
     results.add("host_us", host.report("topk, x [8, 16], k = 4", host_calls, options.device))
+    if options.host:
+        host.report("its pieces", host_pieces, options.device)
     if not options.host and not run_cases(options, results):
         raise SystemExit("topk: some results are wrong; their times are left out")
+    if not options.host and options.cases == "*" and not topk_gate.run(options, results):
+        raise SystemExit("topk_gate: some results are wrong; their times are left out")

@@ -2,9 +2,12 @@
 
 import torch
 
-#: narrow: 24 leading bits in common; outliers: 99 % equal, 1 % normal.
+#: narrow: 24 leading bits in common; outliers: 99 % equal, 1 % normal. Against the sampler: hidden puts the
+#: least elements where the kernels sample, so that their bound is too low; shown the greatest, so that it is
+#: too high.
 DISTRIBUTIONS = (
     "normal", "uniform", "equal", "sorted", "reversed", "narrow", "outliers", "nan", "-inf",
+    "hidden", "shown",
 )  # fmt: skip
 
 
@@ -21,10 +24,26 @@ def random_input(rows: int, n: int, dtype: torch.dtype, device: str, seed: int =
     return torch.randn(rows, n, generator=g, dtype=dtype, device=device)
 
 
+def sampled(rows: int, n: int, itemsize: int) -> torch.Tensor:
+    """Columns that block_row and split_row sample of long rows: runs of `unit` vectors, spread evenly.
+
+    As in csrc/topk/plan.h and stream.cu; where those have changed, the data is merely odd.
+    """
+    vector, sms = 16 // itemsize, 132
+    if n <= 512 * 8 * vector or 2 * rows > sms:  # block_row, 128, 256 or 512 threads of 4 loads
+        runs, unit = 16 if rows > 2 * sms else 32 if rows > sms else 64, 32
+    else:  # split_row: pairs of vectors, each for two threads
+        per_block = 512 * vector
+        blocks = min(max(-(-(n // 32) // per_block), 16), 512)
+        runs, unit = 256 * max(1, min(n // 8 // per_block, blocks)), 2
+    starts = torch.arange(runs) * (n // vector // unit) // runs * unit * vector
+    return (starts[:, None] + torch.arange(unit * vector)).flatten().unique()
+
+
 def fill(x: torch.Tensor, kind: str) -> None:
     """Fill x [rows, n] (float32 or a 16-bit float) with one kind of data, the same on every call."""
     g = generator(x.device)
-    if kind in ("normal", "sorted", "reversed", "outliers"):
+    if kind in ("normal", "sorted", "reversed", "outliers", "hidden", "shown"):
         x.normal_(generator=g)
     if kind == "uniform":
         x.uniform_(generator=g)
@@ -43,6 +62,10 @@ def fill(x: torch.Tensor, kind: str) -> None:
         x.copy_(bits.view(x.dtype))
     elif kind == "outliers":
         x.masked_fill_(torch.rand(x.shape, generator=g, device=x.device) < 0.99, 0.5)
+    elif kind in ("hidden", "shown"):
+        at = sampled(*x.shape, x.element_size()).to(x.device)
+        if len(at) < x.shape[1]:
+            x[:, at] = (x[:, at].abs() + 8) * (1 if kind == "shown" else -1)
     elif kind == "nan":
         x.fill_(float("nan"))
     elif kind == "-inf":

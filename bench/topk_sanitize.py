@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 
 import torch_gpuprims
+from bench import topk_segment_sanitize
+from bench.topk_gate_sanitize import run_gate
 
 Case = tuple[int, int, int, torch.dtype, dict]
 
@@ -13,7 +15,8 @@ def topk_cases() -> Iterator[Case]:
     """(rows, n, k, dtype, options): row lengths around each algorithm's limits, k from 1 to n."""
     shapes = [
         (1, 1, 1), (3, 7, 3), (5, 33, 8), (64, 256, 8), (9, 511, 24),  # a warp a row
-        (6, 512, 200), (2, 4097, 50), (3, 9001, 1000), (2, 20_000, 2048),  # a block a row
+        (600, 41, 5), (530, 600, 16), (7, 300, 16),  # a thread or some lanes a row
+        (6, 512, 200), (270, 2100, 20), (2, 4097, 50), (3, 9001, 1000), (2, 20_000, 2048),  # a block a row
         (1, 100_003, 20), (2, 300_000, 100), (1, 400_000, 4096),  # several blocks a row
         (1, 4_500_000, 256),  # and a threshold they share
         (2, 5000, 5000), (1, 10_000, 4097), (3, 300, 300),  # everything is sorted
@@ -21,7 +24,7 @@ def topk_cases() -> Iterator[Case]:
     for rows, n, k in shapes:
         yield rows, n, k, torch.float32, {}
     for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8):
-        for rows, n, k in ((5, 33, 8), (3, 3001, 64), (1, 100_003, 20), (2, 3000, 3000)):
+        for rows, n, k in ((5, 33, 8), (530, 65, 4), (3, 3001, 64), (1, 100_003, 20), (2, 3000, 3000)):
             yield rows, n, k, dtype, {}
     for rows, n, k in ((5, 33, 8), (3, 3001, 64), (1, 100_003, 20)):
         yield rows, n, k, torch.float32, {"largest": False}
@@ -50,6 +53,11 @@ def run() -> None:
         check_topk(x, k, options)
         if n < 10_000:
             check_topk(torch.full_like(x, 1), k, options)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.uint8):  # the two stages of approx_topk
+        x = (torch.randn(3, 5001, generator=g) * 40).abs().to(dtype).cuda()
+        for target in (0.8, 0.95, 0.99):
+            approx = torch_gpuprims.approx_topk(x, 48, target)
+            assert torch.equal(approx.values, x.gather(1, approx.indices))
     x = torch.randn(4, 700, 6, generator=g)
     for dim in (0, 1, 2):  # strided rows
         got = torch_gpuprims.topk(x.cuda(), 3, dim=dim)
@@ -60,3 +68,5 @@ def run() -> None:
     got = torch_gpuprims.topk(x.cuda(), 10, mask=keep.cuda())
     expected = torch.topk(x.masked_fill(~keep, float("-inf")), 10)
     assert torch.equal(got.values.cpu(), expected.values)
+    run_gate(g)
+    topk_segment_sanitize.run()

@@ -26,7 +26,10 @@ LARGE = 20_000  # enough for the CPU kernels to use several threads
 def test_every_op_is_in_the_table():
     names = torch._C._dispatch_get_all_op_names()
     registered = {name.split("::")[1].split(".")[0] for name in names if name.startswith("gpuprims::")}
-    assert registered == set(OPS)
+    # An op _name is the common call of op name, for calls without gradients: the functions' tests see it.
+    internal = {name for name in registered if name.startswith("_")}
+    assert {name[1:] for name in internal} <= set(OPS)
+    assert registered - internal == set(OPS)
 
 
 @each_op

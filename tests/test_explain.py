@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import torch_gpuprims
-from torch_gpuprims import Graph, explain
+from torch_gpuprims import Graph, Segments, explain
 
 
 @pytest.mark.parametrize(
     "shape, k, words",
     [
-        ((16384, 256), 8, "warp_row, 16 lanes a row"),
+        ((16384, 256), 8, "thread_row, 4 lanes a row"),
         ((1024, 32768), 64, "block_row"),
         ((1, 1_000_000), 20, "split_row"),
         ((1, 100_000), 50_000, "sort"),
@@ -33,6 +33,23 @@ def test_topk_states_workspace_within_its_bound() -> None:
         assert workspace <= 0.05 * 4 * n + (16 << 20), line
 
 
+def test_segment_topk_names_its_lists_and_workspace() -> None:
+    x, offsets = torch.empty(10**8, device="meta"), torch.zeros(1001, dtype=torch.int64, device="meta")
+    line = explain("segment_topk", x, offsets, 20)
+    assert line.startswith(
+        "segment_topk float32 [100000000] in 1000 segments k=20 -> offsets looked at, a warp"
+    )
+    assert "long ones cut in chunks of" in line
+    assert float(line.split("workspace ")[1].split(" MB")[0]) * 1e6 <= 0.05 * 4e8 + (16 << 20)
+    short = Segments(torch.arange(0, 1001, 10))
+    line = explain("segment_topk", torch.empty(1000), short, 5)
+    assert "-> a warp for 1 segments, workspace 0.000 MB" in line
+    assert "looked at" in explain("segment_topk", torch.empty(1000), short, short.indptr[1:], max_k=5)
+    assert (
+        explain("segment_topk", torch.empty(1000), short, 0).split(" -> ")[1].startswith("nothing to launch")
+    )
+
+
 def test_aggregate_says_what_is_cut() -> None:
     hub = torch.stack([torch.arange(3000) % 7, torch.zeros(3000, dtype=torch.long)])
     line = explain("neighbor_aggregate", torch.empty(7, 64), Graph.from_coo(hub, num_nodes=7))
@@ -42,8 +59,40 @@ def test_aggregate_says_what_is_cut() -> None:
 
 
 def test_unknown_op() -> None:
-    with pytest.raises(ValueError, match="no op named 'sort'; there are neighbor_aggregate, topk"):
+    with pytest.raises(ValueError, match="no op named 'sort'; there are approx_topk, "):
         explain("sort", torch.empty(3))
+
+
+CALLS = {
+    "topk": lambda x: torch_gpuprims.topk(x, 2),
+    "topk with a mask": lambda x: torch_gpuprims.topk(x, 2, mask=x > 0),
+    "approx_topk": lambda x: torch_gpuprims.approx_topk(x, 2),
+    "topk_gate": lambda x: torch_gpuprims.topk_gate(x, 2),
+    "segment_topk": lambda x: torch_gpuprims.segment_topk(x[0], torch.tensor([0, 3, 8]), 2),
+    "neighbor_aggregate": lambda x: torch_gpuprims.neighbor_aggregate(x, GRAPH),
+}
+GRAPH = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_log_is_silent_while_tracing(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
+    caplog.set_level("INFO", "torch_gpuprims")
+    x = torch.randn(3, 8)
+    want = CALLS[name](x)
+    assert [record.message.split()[0] for record in caplog.records] == [name.split()[0]]
+    got = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")(x)
+    assert len(caplog.records) == 1
+    for ours, theirs in zip(got, want, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_log_leaves_errors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
+    with pytest.raises(RuntimeError, match="topk: dim must be between -2 and 1, got 5"):
+        torch_gpuprims.topk(torch.randn(3, 8), 2, dim=5)
 
 
 def test_log_and_forced_algorithm_by_environment() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from topk_reference import DISTRIBUTIONS, DTYPES, bits, by_sort, random_input, reference, restride
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
@@ -137,6 +138,10 @@ class TestErrors:
         assert raised(topk, x, 5) == next(iter(BAD))
         assert raised(topk, x.clone().requires_grad_(), 5) == next(iter(BAD))
         assert raised(topk, x.to_sparse(), 1) == "topk: input must be a dense tensor, got a sparse layout"
+        for kept in ((x == 0).to_sparse(), (x == 0).to_sparse_csr()):
+            sparse = "topk: mask must be a dense tensor, got a sparse layout"
+            assert raised(topk, x, 1, mask=kept) == sparse
+            assert raised(topk, x.clone().requires_grad_(), 1, mask=kept) == sparse
         with pytest.raises(TypeError, match="copy_"):
             topk(x, 1, out=(x, x))
 
@@ -287,3 +292,20 @@ def test_small_cases_for_the_sanitizer(shape):
     x = torch.randn(shape, device="cuda")
     for k in (1, 20, shape[1]):
         assert torch.equal(topk(x, k).indices, by_sort(x, k))
+
+
+def test_watchers_see_the_public_op(device):
+    """Calls without gradients take an op of their own; modes, tracers and transforms never see it."""
+    x = torch.randn(4, 9, device=device)
+    expected = topk(x, 3)
+    traced = make_fx(lambda x: topk(x, 3))(x)
+    assert "gpuprims.topk.default" in traced.code
+    y = x.clone().requires_grad_()
+    traced(y).values.sum().backward()
+    assert y.grad.count_nonzero() == 12
+    lean = torch.ops.gpuprims._topk
+    with FakeTensorMode() as mode:
+        fake = lean(mode.from_tensor(x), 3)
+    assert [o.shape for o in fake] == [o.shape for o in expected]
+    for got, want in zip(torch.vmap(lambda row: lean(row, 3))(x), expected, strict=True):
+        assert torch.equal(got, want)

@@ -33,7 +33,32 @@ REPLACED = {
     "stream.cu": [(r"    if \(args\.dtype == Dtype::b?f16\)\n.*?;\n", "")],
     "warp_row.cu": [(r"    case Dtype::b?f16:\n.*?;\n", "")],
     "sort.cu": [],
+    "thread_row.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
+    "lane_keys.cuh": [
+        (r"#include <cuda_runtime.h>", ""),
+        (
+            r"  float larger;\n  asm\(.*?\);\n  return larger;",
+            "  return a != a || b != b ? NAN : a < b ? b : a;",
+        ),
+        (
+            r"  float smaller;\n  asm\(.*?\);\n  return smaller;",
+            "  return a != a ? b : b != b ? a : a < b ? a : b;",
+        ),
+        (
+            r"  int32_t bits;\n  asm\(.*?\);\n  return bits;",
+            "  return x != x ? 0x7fffffff : __float_as_int(x + 0.0f);",
+        ),
+        (r"  float value;\n  asm\(.*?\);\n  return value;", "  return simt::half_value(bits);"),
+    ],
+    "networks.cuh": [(r"#include <cuda_runtime.h>", "")],
+    "tile.cuh": [
+        (r"#include <cuda_runtime.h>", ""),
+        (r"  const auto shared = .*?\n}\n", "  simt::copy(to, from, kBytes);\n}\n"),
+        (r"  asm volatile\(\"cp\.async\.wait_all;\".*?\);", ""),
+    ],
 }
+
+PROGRAMS = {"emulated_topk": ("main.cpp", "sort.cpp"), "emulated_thread_row": ("thread_row.cpp",)}
 
 
 def cuda_headers() -> Path:
@@ -46,7 +71,7 @@ def cuda_headers() -> Path:
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The kernels, compiled by g++ with the emulator in place of CUDA."""
     compiler = os.environ.get("CXX") or shutil.which("g++")
     if not compiler:
@@ -67,18 +92,21 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main.write_text(kernels + f'#include "{HERE}/emulator/topk.cpp"\n')
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
+    thread_row = folder / "thread_row.cpp"
+    thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')
     includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment", "-fno-sanitize-recover=alignment", "--param", "asan-stack=0", "-isystem", headers]
-    target = folder / "emulated_topk"
-    done = subprocess.run(
-        [compiler, *flags, *includes, main, other, "-o", target], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment", "-fno-sanitize-recover=alignment"]
+    flags += ["--param", "asan-stack=0", "-isystem", str(headers)]
+    for name, sources in PROGRAMS.items():
+        command = [compiler, *flags, *includes, *(folder / source for source in sources), "-o", folder / name]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[:4000]
+    return folder
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kernels_match_a_stable_sort(program: Path, seed: int) -> None:
+def test_kernels_match_a_stable_sort(programs: Path, name: str, seed: int) -> None:
     env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([program, str(seed)], capture_output=True, text=True, env=env, timeout=600)
+    done = subprocess.run([programs / name, str(seed)], capture_output=True, text=True, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[:4000]

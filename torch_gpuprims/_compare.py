@@ -11,7 +11,10 @@ import torch
 
 from .aggregate import neighbor_aggregate
 from .graph import Graph
-from .topk import topk
+from .segments import Segments
+from .topk import TopK, topk
+from .topk_gate import topk_gate
+from .topk_segment import segment_topk
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,32 @@ def topk_case(rows: int, n: int, k: int, device: torch.device) -> Case:
     order = torch.rand(rows, n, generator=generator, dtype=torch.float64).argsort(-1)
     x = order.to(device, torch.float32)  # exact up to 2^24
     return Case("topk", f"{rows}x{n} k={k}", lambda: topk(x, k), lambda: torch.topk(x, k))
+
+
+def gate_case(rows: int, n: int, k: int, device: torch.device) -> Case:
+    """The weights of a router, beside softmax, topk and a division."""
+    x = torch.randn(rows, n, generator=torch.Generator().manual_seed(n)).to(device)
+
+    def theirs() -> torch.Tensor:
+        weights = torch.topk(torch.softmax(x, -1), k).values
+        return weights / weights.sum(-1, keepdim=True)
+
+    return Case("topk_gate", f"{rows}x{n} k={k}", lambda: topk_gate(x, k).weights, theirs)
+
+
+def segment_case(segments: int, length: int, k: int, device: torch.device) -> Case:
+    """Segments of one length, which torch.topk sees as rows of a matrix."""
+    generator = torch.Generator().manual_seed(length)
+    order = torch.randperm(segments * length, generator=generator)
+    x = order.to(device, torch.float32)  # exact up to 2^24
+    starts = torch.arange(0, segments * length + 1, length, device=device)
+    cut = Segments(starts)
+
+    def theirs() -> TopK:
+        values, indices = torch.topk(x.view(segments, length), k)
+        return TopK(values, indices + starts[:-1, None])
+
+    return Case("segment_topk", f"{segments} of {length} k={k}", lambda: segment_topk(x, cut, k), theirs)
 
 
 def csr_tensor(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, width: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ if enabled:
     _log.setLevel(logging.INFO)
 
 _H200_SMS = 132  # what a plan is made for where there is no GPU
-_ALGOS = ("", "warp_row", "block_row", "split_row", "sort")
+_ALGOS = ("", "warp_row", "block_row", "split_row", "sort", "thread_row")
 # The order of enum Dtype in csrc/common/dtype.h.
 _DTYPES = (
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
@@ -55,6 +55,34 @@ def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = No
     return _text(library.gpuprims_explain_topk, dtype, *numbers, count, forced, mask is not None) + where
 
 
+def _approx_topk(
+    input: torch.Tensor, k: int, recall_target: float = 0.95, dim: int = -1, *args: Any, **kwargs: Any
+) -> str:
+    sizes = list(input.shape) or [1]
+    n = sizes.pop(dim)
+    numbers = map(ctypes.c_int64, (math.prod(sizes), n, k))
+    forced = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO") == "exact"
+    target = ctypes.c_double(1.0 if forced else recall_target)
+    where = " (on a GPU; on the CPU the answer is exact)" if input.device.type == "cpu" else ""
+    return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target) + where
+
+
+def _topk_gate(
+    logits: torch.Tensor,
+    k: int,
+    *,
+    bias: Any = None,
+    num_groups: int = 1,
+    topk_groups: int = 1,
+    **kwargs: Any,
+) -> str:
+    n = logits.shape[-1]
+    sizes = map(ctypes.c_int64, (math.prod(logits.shape[:-1]), n, k, num_groups, topk_groups))
+    dtype = _DTYPES.index(logits.dtype)
+    _, where = _multiprocessors(logits)
+    return _text(library.gpuprims_explain_topk_gate, dtype, *sizes, bias is not None) + where
+
+
 def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
     features = math.prod(x.shape[1:])
     count, where = _multiprocessors(x)
@@ -63,7 +91,23 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
 
 
-_OPS: dict[str, Callable[..., str]] = {"neighbor_aggregate": _neighbor_aggregate, "topk": _topk}
+def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = None, **kwargs: Any) -> str:
+    counted = isinstance(k, torch.Tensor)
+    promises = getattr(indptr, "promises", 0)  # of Segments
+    segments = getattr(indptr, "indptr", indptr).shape[0] - 1
+    count, where = _multiprocessors(values)
+    sizes = map(ctypes.c_int64, (values.shape[0], segments, max_k if counted else k))
+    dtype, look = _DTYPES.index(values.dtype), counted or not promises & 1
+    return _text(library.gpuprims_explain_segment_topk, dtype, *sizes, count, look, promises) + where
+
+
+_OPS: dict[str, Callable[..., str]] = {
+    "approx_topk": _approx_topk,
+    "neighbor_aggregate": _neighbor_aggregate,
+    "segment_topk": _segment_topk,
+    "topk": _topk,
+    "topk_gate": _topk_gate,
+}
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> str:
@@ -80,5 +124,7 @@ def explain(op: str, *args: Any, **kwargs: Any) -> str:
 
 
 def log(op: str, *args: Any, **kwargs: Any) -> None:
-    """Log a call's explanation; wrappers call it where `enabled`."""
-    _log.info(explain(op, *args, **kwargs))
+    """Log the explanation of a call that was made; wrappers call it where `enabled`. Silent while tracing:
+    compiled code cannot log, and a call that cannot be traced breaks its graph."""
+    if not torch.compiler.is_compiling():
+        _log.info(explain(op, *args, **kwargs))

@@ -6,12 +6,18 @@ import torch
 
 from . import _explain, aggregate_grad
 from . import _native as _native
-from ._dispatch import below_autograd, plain, reraise
-from .aggregate_fake import rows_message
+from ._dispatch import direct, plain, plain_handle, reraise
+from .aggregate_fake import plain_fake, rows_message
 from .graph import Graph
 
 REDUCE = {"sum": 0, "mean": 1, "max": 2, "min": 3}
 _raw = torch.ops.gpuprims.neighbor_aggregate.default
+_call, _ = direct(_raw)
+_plain_handle = plain_handle(
+    "neighbor_aggregate",
+    lambda *args: _raw(*args[:5], None, None, None, args[5], False, args[6])[0],
+    plain_fake,
+)
 _NO_TRANSPOSE = (None, None, None)
 
 
@@ -58,18 +64,15 @@ def neighbor_aggregate(
         )
     if x.layout != torch.strided:
         raise RuntimeError("neighbor_aggregate: x must be a dense tensor, got a sparse layout")
-    if _explain.enabled:
-        _explain.log("neighbor_aggregate", x, graph)
     dims = x.dim()
     if dims == 0:
         raise RuntimeError("neighbor_aggregate: x must have at least 1 dimension, got 0")
-    rows, *features = x.shape
-    flat = x if dims == 2 else x.reshape(rows, math.prod(features))
+    rows = x.size(0)
+    flat = x if dims == 2 else x.reshape(rows, math.prod(x.shape[1:]))
     try:
         if plain(x, edge_weight):
             _check_rows(rows, graph)
-            with below_autograd():
-                out = _raw(flat, *graph.csr, edge_weight, None, None, None, code, False, graph.promises)[0]
+            out = _call(_plain_handle, flat, *graph.csr, edge_weight, code, graph.promises)
         else:
             transpose = graph.transpose_for(x, edge_weight)
             if transpose is None:
@@ -80,7 +83,9 @@ def neighbor_aggregate(
             )[0]
     except RuntimeError as error:
         reraise(error)
-    return out if dims == 2 else out.reshape(out.shape[0], *features)
+    if _explain.enabled:
+        _explain.log("neighbor_aggregate", x, graph)
+    return out if dims == 2 else out.reshape(out.shape[0], *x.shape[1:])
 
 
 def _check_rows(rows: int, graph: Graph) -> None:

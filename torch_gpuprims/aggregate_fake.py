@@ -106,7 +106,7 @@ def _arg(op: str, x_name: str, arg: torch.Tensor, x: torch.Tensor, indptr: torch
 
 
 @torch.library.register_fake("gpuprims::neighbor_aggregate")
-def _(
+def _aggregate(
     x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, edge_ids: _Maybe = None,
     edge_weight: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None, t_edge_ids: _Maybe = None,
     reduce: int = 0, want_arg: bool = False, promises: int = 0,
@@ -118,6 +118,14 @@ def _(
     _weight(op, edge_weight, indices.shape[0], x, "x")
     shape = (indptr.shape[0] - 1, x.shape[1])
     return x.new_empty(shape), indptr.new_empty(shape if reduce >= 2 and want_arg else (0,))
+
+
+def plain_fake(
+    x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, edge_ids: _Maybe, edge_weight: _Maybe,
+    reduce: int, promises: int,
+) -> torch.Tensor:  # fmt: skip
+    """Of _neighbor_aggregate."""
+    return _aggregate(x, indptr, indices, edge_ids, edge_weight, reduce=reduce)[0]
 
 
 @torch.library.register_fake("gpuprims::sddmm")

@@ -6,14 +6,31 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _explain
-from ._dispatch import apply, bare_apply, below_autograd, direct, eager, light_autograd, plain, reraise
+from ._dispatch import (
+    _function_modes,
+    _functorch_level,
+    _grad_enabled,
+    _Tensor,
+    _tracing,
+    apply,
+    bare_apply,
+    below_autograd,
+    direct,
+    eager,
+    light_autograd,
+    plain,
+    plain_handle,
+    reraise,
+)  # fmt: skip
 
 _op = torch.ops.gpuprims.topk.default
 _call, _handle = direct(_op)
 _tuple = tuple.__new__  # half the cost of TopK(*pair)
 _INT64 = torch.int64
+_DEFAULTS = (-1, True, True, None, 64)  # of the raw op's arguments after k
 
 
 class TopK(NamedTuple):
@@ -74,29 +91,48 @@ def topk(
     >>> topk(torch.tensor([5, 8, 7]), 2, mask=torch.tensor([True, False, False])).indices
     tensor([ 0, -1])
     """
+    try:
+        if (
+            dim == -1 and largest and mask is None and index_dtype is _INT64 and out is None
+            and not _explain.enabled
+        ):  # fmt: skip
+            # plain(input), spelled out: a Python call costs 0.1 us, and so does every argument of the op.
+            if (
+                not (_tracing() or _functorch_level() is not None or _function_modes())
+                and forward_ad._current_level < 0
+                and type(input) is _Tensor
+                and not (input.requires_grad and _grad_enabled())
+            ):
+                return _tuple(TopK, _call(_plain_handle, input, k))
+            if eager(input):
+                return _tuple(TopK, _apply(input, k))
+        result = _general(input, k, dim, largest, sorted, mask, index_dtype, out)
+        if _explain.enabled:
+            _explain.log("topk", input, k, dim, mask=mask)
+        return result
+    except RuntimeError as error:
+        for name, tensor in (("input", input), ("mask", mask)):  # no kernel of ours is found, to say so
+            if getattr(tensor, "layout", torch.strided) is not torch.strided:
+                raise RuntimeError(_LAYOUT.format(name)) from None
+        reraise(error)
+
+
+def _general(
+    input: torch.Tensor, k: int, dim: int, largest: bool, sorted: bool, mask: torch.Tensor | None,
+    index_dtype: torch.dtype, out: Any,
+) -> TopK:  # fmt: skip
     if out is not None:
         raise TypeError("topk: out= is not supported; use values.copy_(result.values) and the like")
-    if _explain.enabled:
-        _explain.log("topk", input, k, dim, mask=mask)
     bits = 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
-    try:
-        if plain(input) if mask is None else plain(input, mask):
-            guard = below_autograd()  # entered when made; `with` would cost 0.3 us more
-            try:
-                if dim == -1 and mask is None and bits == 64 and largest and sorted:
-                    return _tuple(TopK, _call(_handle, input, k))  # every argument costs 0.1 us
-                return _tuple(TopK, _call(_handle, input, k, dim, largest, sorted, mask, bits))
-            finally:
-                del guard
-        if eager(input, mask):
-            return _tuple(TopK, _apply(input, k, dim, largest, sorted, mask, bits))
-        return TopK(*_run(input, k, dim, largest, sorted, mask, bits))
-    except RuntimeError as error:
-        if (
-            getattr(input, "layout", torch.strided) is not torch.strided
-        ):  # the dispatcher finds no kernel before ours can say so
-            raise RuntimeError(_LAYOUT.format("input")) from None
-        reraise(error)
+    if plain(input, mask):
+        guard = below_autograd()  # entered when made; `with` would cost 0.3 us more
+        try:
+            return _tuple(TopK, _call(_handle, input, k, dim, largest, sorted, mask, bits))
+        finally:
+            del guard
+    if eager(input, mask):
+        return _tuple(TopK, _apply(input, k, dim, largest, sorted, mask, bits))
+    return TopK(*_run(input, k, dim, largest, sorted, mask, bits))
 
 
 def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -175,6 +211,9 @@ def _fake(
     return input.new_empty(shape), input.new_empty(shape, dtype=index_dtype)
 
 
+_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake)
+
+
 # Gradients --------------------------------------------------------------------------------------------------
 
 
@@ -245,13 +284,17 @@ class _Eager(torch.autograd.Function):
     """_Function without what functorch needs: 4 us less a call. Its apply is the C one."""
 
     @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        guard = below_autograd()
-        try:
-            values, indices = _call(_handle, *args)
-        finally:
-            del guard
-        ctx.shape, ctx.dim, ctx.masked = args[0].shape, args[2], args[5] is not None
+    def forward(ctx: Any, input: torch.Tensor, k: int, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        if rest:
+            guard = below_autograd()
+            try:
+                values, indices = _call(_handle, input, k, *rest)
+            finally:
+                del guard
+            ctx.shape, ctx.dim, ctx.masked = input.shape, rest[0], rest[3] is not None
+        else:
+            values, indices = _call(_plain_handle, input, k)
+            ctx.shape, ctx.dim, ctx.masked = input.shape, -1, False
         ctx.mark_non_differentiable(indices)
         ctx.save_for_backward(indices)
         ctx.set_materialize_grads(False)
@@ -263,7 +306,14 @@ class _Eager(torch.autograd.Function):
 _apply = bare_apply(_Eager)
 
 torch.library.register_autograd("gpuprims::topk", _backward, setup_context=_setup_context)
-torch.library.register_vmap("gpuprims::topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args))
+
+
+def _registered_vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+    given = len(args)  # PyTorch leaves out arguments that have their defaults
+    return _vmap(_op, info, (*in_dims, *[None] * (7 - given)), (*args, *_DEFAULTS[given - 2 :]))
+
+
+torch.library.register_vmap("gpuprims::topk", _registered_vmap)
 
 
 # DTensor ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 // Which inputs the aggregation ops take, in the words that CPU, CUDA and the fakes share
 // (torch_gpuprims/aggregate_fake.py).
 #pragma once
-#include <cstdlib>
 #include <optional>
 
 #include "aggregate/csr.h"
+#include "common/bad_data.h"
 #include "common/stable.h"
 
 namespace gpuprims {
@@ -14,16 +14,6 @@ using MaybeTensor = std::optional<Tensor>;
 // Bits of `promises`.
 constexpr int64_t kChecked = 1;
 constexpr int64_t kNoHubs = 2;
-
-// GPUPRIMS_CHECK=1: bad offsets and ids raise (the device is waited for) instead of giving filled
-// outputs.
-inline bool raise_on_bad_data() {
-  static const bool on = [] {
-    const char* text = std::getenv("GPUPRIMS_CHECK");
-    return text && std::string(text) == "1";
-  }();
-  return on;
-}
 
 inline void check_features(const char* op, const char* name, const Tensor& x) {
   check(is_strided(x), op, ": ", name, " must be a dense tensor, got a sparse layout");

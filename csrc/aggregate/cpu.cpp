@@ -1,5 +1,6 @@
 // Aggregation on the CPU. Tasks take whole rows and about the same work each; a row's edges are
 // added in order, so results depend neither on the number of threads nor on how rows are dealt.
+#include "aggregate/boxed.h"
 #include "aggregate/cpu_rows.h"
 
 namespace gpuprims {
@@ -84,48 +85,50 @@ const T* data(const MaybeTensor& t) {
   return static_cast<const T*>(pointer(t));
 }
 
-void fill_nan(const Tensor& t) {
-  for_dtype(t.scalar_type(), [&](auto zero) {
+void fill_nan(ScalarType dtype, void* data, int64_t count) {
+  for_dtype(dtype, [&](auto zero) {
     using T = decltype(zero);
-    std::fill_n(static_cast<T*>(t.data_ptr()), t.numel(), static_cast<T>(kNaN<T>));
+    std::fill_n(static_cast<T*>(data), count, static_cast<T>(kNaN<T>));
   });
 }
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> neighbor_aggregate_cpu(
-    const Tensor& x_in, const Tensor& indptr, const Tensor& indices, const MaybeTensor& edge_ids,
-    const MaybeTensor& edge_weight, const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-    const MaybeTensor& t_edge_ids, int64_t reduce, bool want_arg, int64_t promises) {
+AggregateResult neighbor_aggregate_cpu(const AggregateCall& call) {
   constexpr auto op = "neighbor_aggregate";
-  check_aggregate(x_in, indptr, indices, edge_ids, edge_weight, t_indptr, t_indices, t_edge_ids,
-                  reduce);
-  const Tensor x = dense_rows(x_in);
-  const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
-  const MaybeTensor weight = dense(edge_weight);
+  const int64_t reduce = call.reduce;
+  check_aggregate(call.x, call.indptr, call.indices, call.edge_ids, call.edge_weight, call.t_indptr,
+                  call.t_indices, call.t_edge_ids, reduce);
+  const Tensor x = dense_rows(call.x);
+  const GraphTensors graph(call.indptr, call.indices, call.edge_ids, x.size(0));
+  const MaybeTensor weight = dense(call.edge_weight);
   const Csr& csr = graph.csr;
   const int64_t features = x.size(1);
-  const bool with_arg = reduce >= 2 && want_arg;
-  Tensor out = empty(op, x, x.scalar_type(), {csr.rows, features});
-  Tensor arg = with_arg ? empty(op, x, indptr.scalar_type(), {csr.rows, features})
-                        : empty(op, x, indptr.scalar_type(), {0});
-  if (!good_data(op, csr, promises)) {
-    fill_nan(out);
-    for (int64_t i = 0; i < arg.numel(); ++i) store_int(arg.data_ptr(), csr.wide_offsets, i, -1);
-    return {out, arg};
+  const int64_t shape[2] = {csr.rows, features};
+  AggregateResult result;
+  result.out = allocate(op, place_of(x), x.scalar_type(), shape, 2);
+  if (reduce >= 2 && call.want_arg)
+    result.arg = allocate(op, place_of(x), call.indptr.scalar_type(), shape, 2);
+  void* const out = data_of(result.out);
+  void* const arg = result.arg ? data_of(result.arg) : nullptr;
+  if (!good_data(op, csr, call.promises)) {
+    const int64_t count = csr.rows * features;
+    fill_nan(x.scalar_type(), out, count);
+    for (int64_t i = 0; arg && i < count; ++i) store_int(arg, csr.wide_offsets, i, -1);
+    return result;
   }
   for_dtype(x.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    T* const to = static_cast<T*>(out.data_ptr());
+    T* const to = static_cast<T*>(out);
     if (reduce < 2)
       (kHasWide ? wide::sum_rows<T> : narrow::sum_rows<T>)(csr, data<T>(x), x.stride(0), features,
                                                            data<T>(weight), reduce == 1, to);
     else
-      (kHasWide ? wide::extreme_rows<T>
-                : narrow::extreme_rows<T>)(csr, data<T>(x), x.stride(0), features, data<T>(weight),
-                                           reduce == 3, to, with_arg ? arg.data_ptr() : nullptr);
+      (kHasWide ? wide::extreme_rows<T> : narrow::extreme_rows<T>)(csr, data<T>(x), x.stride(0),
+                                                                   features, data<T>(weight),
+                                                                   reduce == 3, to, arg);
   });
-  return {out, arg};
+  return result;
 }
 
 Tensor neighbor_extreme_grad_cpu(const Tensor& grad_in, const Tensor& arg_in, const Tensor& indptr,
@@ -141,7 +144,7 @@ Tensor neighbor_extreme_grad_cpu(const Tensor& grad_in, const Tensor& arg_in, co
   const MaybeTensor weight = dense(edge_weight);
   Tensor out = empty(op, grad, grad.scalar_type(), {graph.csr.rows, grad.size(1)});
   if (!good_data(op, graph.csr, promises)) {
-    fill_nan(out);
+    fill_nan(out.scalar_type(), out.data_ptr(), out.numel());
     return out;
   }
   for_dtype(grad.scalar_type(), [&](auto zero) {
@@ -162,7 +165,7 @@ Tensor sddmm_cpu(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
   const MaybeTensor arg = dense(arg_in);
   Tensor out = empty("sddmm", a, a.scalar_type(), {graph.csr.edges});
   if (!good_data("sddmm", graph.csr, promises)) {
-    fill_nan(out);
+    fill_nan(out.scalar_type(), out.data_ptr(), out.numel());
     return out;
   }
   for_dtype(a.scalar_type(), [&](auto zero) {
@@ -179,7 +182,8 @@ Tensor sddmm_cpu(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
 }  // namespace gpuprims
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
-  m.impl("neighbor_aggregate", TORCH_BOX(&gpuprims::neighbor_aggregate_cpu));
+  m.impl("neighbor_aggregate", &gpuprims::boxed_aggregate<gpuprims::neighbor_aggregate_cpu>);
+  m.impl("_neighbor_aggregate", &gpuprims::boxed_plain_aggregate<gpuprims::neighbor_aggregate_cpu>);
   m.impl("neighbor_extreme_grad", TORCH_BOX(&gpuprims::neighbor_extreme_grad_cpu));
   m.impl("sddmm", TORCH_BOX(&gpuprims::sddmm_cpu));
 }

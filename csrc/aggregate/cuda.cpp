@@ -1,5 +1,5 @@
 // Tensors -> plan -> launches.
-#include "aggregate/checks.h"
+#include "aggregate/boxed.h"
 #include "aggregate/kernels.h"
 #include "common/cuda_stable.h"
 
@@ -66,33 +66,33 @@ void run(const char* op, Launcher launcher, AggregateArgs& args, const Tensor& x
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> neighbor_aggregate_cuda(
-    const Tensor& x_in, const Tensor& indptr, const Tensor& indices, const MaybeTensor& edge_ids,
-    const MaybeTensor& edge_weight, const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-    const MaybeTensor& t_edge_ids, int64_t reduce, bool want_arg, int64_t promises) {
+AggregateResult neighbor_aggregate_cuda(const AggregateCall& call) {
   constexpr auto op = "neighbor_aggregate";
-  check_aggregate(x_in, indptr, indices, edge_ids, edge_weight, t_indptr, t_indices, t_edge_ids,
-                  reduce);
-  const DeviceGuard guard(x_in.get_device_index());
-  const Tensor x = dense_rows(x_in);
-  const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
-  const MaybeTensor weight = dense(edge_weight);
+  const int64_t reduce = call.reduce;
+  check_aggregate(call.x, call.indptr, call.indices, call.edge_ids, call.edge_weight, call.t_indptr,
+                  call.t_indices, call.t_edge_ids, reduce);
+  const DeviceGuard guard(call.x.get_device_index());
+  const Tensor x = dense_rows(call.x);
+  const GraphTensors graph(call.indptr, call.indices, call.edge_ids, x.size(0));
+  const MaybeTensor weight = dense(call.edge_weight);
   const bool extreme = reduce >= 2;
-  Tensor out = empty(op, x, x.scalar_type(), {graph.csr.rows, x.size(1)});
-  Tensor arg = extreme && want_arg ? empty(op, x, indptr.scalar_type(), {graph.csr.rows, x.size(1)})
-                                   : empty(op, x, indptr.scalar_type(), {0});
+  const int64_t shape[2] = {graph.csr.rows, x.size(1)};
+  AggregateResult result;
+  result.out = allocate(op, place_of(x), x.scalar_type(), shape, 2);
+  if (extreme && call.want_arg)
+    result.arg = allocate(op, place_of(x), call.indptr.scalar_type(), shape, 2);
   AggregateArgs args{};
   args.csr = graph.csr;
   args.x = x.data_ptr();
   args.x_stride = x.stride(0);
-  args.features = x.size(1);
+  args.features = shape[1];
   args.edge_weight = pointer(weight);
-  args.out = out.data_ptr();
-  args.arg_out = extreme && want_arg ? arg.data_ptr() : nullptr;
+  args.out = data_of(result.out);
+  args.arg_out = result.arg ? data_of(result.arg) : nullptr;
   args.reduce = static_cast<Reduce>(reduce);
   run(op, extreme ? launch_extreme : launch_sum, args, x,
-      load_width(dtype_of(op, x.scalar_type()), x), extreme, promises);
-  return {out, arg};
+      load_width(dtype_of(op, x.scalar_type()), x), extreme, call.promises);
+  return result;
 }
 
 Tensor neighbor_extreme_grad_cuda(const Tensor& grad_in, const Tensor& arg_in, const Tensor& indptr,
@@ -161,7 +161,9 @@ Tensor sddmm_cuda(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
 }  // namespace gpuprims
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
-  m.impl("neighbor_aggregate", TORCH_BOX(&gpuprims::neighbor_aggregate_cuda));
+  m.impl("neighbor_aggregate", &gpuprims::boxed_aggregate<gpuprims::neighbor_aggregate_cuda>);
+  m.impl("_neighbor_aggregate",
+         &gpuprims::boxed_plain_aggregate<gpuprims::neighbor_aggregate_cuda>);
   m.impl("neighbor_extreme_grad", TORCH_BOX(&gpuprims::neighbor_extreme_grad_cuda));
   m.impl("sddmm", TORCH_BOX(&gpuprims::sddmm_cuda));
 }

@@ -15,6 +15,11 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
       "Tensor? edge_weight=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
       "t_edge_ids=None, "
       "int reduce=0, bool want_arg=False, int promises=0) -> (Tensor out, Tensor arg)");
+  // The same for calls that need no gradient: autograd falls through it
+  // (torch_gpuprims/aggregate.py), and fewer arguments box faster.
+  m.def(
+      "_neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor? "
+      "edge_weight, int reduce, int promises) -> Tensor");
   // out[id of e] = <a[row of e], b[indices[e]]>; with arg, over the columns where arg[row of e] is
   // e's id
   m.def(

@@ -2,7 +2,6 @@
 // (torch_gpuprims/topk.py).
 #pragma once
 #include <optional>
-#include <vector>
 
 #include "common/stable.h"
 
@@ -15,7 +14,8 @@ struct TopkShape {
   int64_t rows = 1;  // outer * inner
   int64_t n = 1;
   int64_t inner = 1;
-  std::vector<int64_t> output;  // sizes with k in place of n
+  int64_t rank = 0;
+  int64_t output[kMaxDims];  // sizes with k in place of n
 };
 
 inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim,
@@ -23,15 +23,16 @@ inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim,
   check(is_strided(input), "topk: input must be a dense tensor, got a sparse layout");
   TopkShape shape;
   shape.dtype = dtype_of("topk", input.scalar_type());
-  const int64_t rank = input.dim();
+  const auto sizes = input.sizes();
+  const auto rank = static_cast<int64_t>(sizes.size());
+  check(rank <= kMaxDims, "topk: at most ", kMaxDims, " dimensions are supported, got ", rank);
+  shape.rank = rank;
   const int64_t span = rank > 0 ? rank : 1;
   check(dim >= -span && dim < span, "topk: dim must be between ", -span, " and ", span - 1,
         ", got ", dim);
   shape.dim = dim < 0 ? dim + span : dim;
-  const auto sizes = input.sizes();
-  shape.output.reserve(rank);
   for (int64_t d = 0; d < rank; ++d) {
-    shape.output.push_back(d == shape.dim ? k : sizes[d]);
+    shape.output[d] = d == shape.dim ? k : sizes[d];
     if (d != shape.dim) shape.rows *= sizes[d];
     if (d > shape.dim) shape.inner *= sizes[d];
   }

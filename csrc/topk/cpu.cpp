@@ -4,17 +4,17 @@
 #include <memory>
 #include <new>
 
-#include "topk/checks.h"
+#include "topk/approx.h"
 #include "topk/cpu_select.h"
 
 namespace gpuprims {
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;      // elements of a long row that are worth a thread: 40 us
-constexpr int64_t kSlotCost = 64;        // what a selected element costs, in elements read
+constexpr int64_t kGrain = 1 << 18;  // elements of a long row that are worth a thread: 40 us
+constexpr int64_t kSlotCost = 64;    // what a selected element costs, in elements read
+constexpr int64_t kTinyRow = 32;
 constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
 constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
-constexpr int kMaxDims = 64;
 
 struct Problem {
   TopkShape shape;
@@ -33,6 +33,8 @@ struct Problem {
 template <class Key>
 RowView<Key> row_view(const Problem& p, int64_t row) {
   int64_t offset = 0, mask_offset = 0;
+  if (p.dims == 1 && !p.mask)  // no loop, no divisions
+    return {static_cast<const Key*>(p.input) + row * p.steps[0], p.step, nullptr, 0};
   for (int d = p.dims - 1; d >= 0; --d) {
     const int64_t at = d > 0 ? row % p.sizes[d] : row;
     if (d > 0) row /= p.sizes[d];
@@ -113,8 +115,55 @@ void parallel(int64_t slots, const Body& body) {
   });
 }
 
+// Rows of at most kTinyRow elements, without a mask: in registers and L1, where the Selector's own
+// bookkeeping would cost four times as much as the row.
+template <class Key>
+void select_tiny_rows(const Problem& p) {
+  const int64_t n = p.shape.n, k = p.k;
+  const KeyCodec<Key> codec = make_codec<Key>(p.shape.dtype, p.largest);
+  const int64_t work = p.shape.rows * n * (2 + std::min<int64_t>(k, 8));
+  const int64_t slots =
+      work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
+  parallel(slots, [&](int64_t slot) {
+    Key keys[kTinyRow];
+    int32_t order[kTinyRow];
+    for (int64_t row = p.shape.rows * slot / slots; row < p.shape.rows * (slot + 1) / slots;
+         ++row) {
+      const RowView<Key> view = row_view<Key>(p, row);
+      if (k == 1) {
+        int64_t at = 0;
+        Key best = codec.encode(view.bits[0]);
+        for (int64_t i = 1; i < n; ++i) {
+          const Key key = codec.encode(view.bits[i * view.step]);
+          if (key > best) best = key, at = i;
+        }
+        static_cast<Key*>(p.values)[row] = view.bits[at * view.step];  // [outer, 1, inner]
+        if (p.wide_indices)
+          static_cast<int64_t*>(p.indices)[row] = at;
+        else
+          static_cast<int32_t*>(p.indices)[row] = static_cast<int32_t>(at);
+        continue;
+      }
+      for (int64_t i = 0; i < n; ++i) {  // insertion; an equal key stays behind
+        const Key key = codec.encode(view.bits[i * view.step]);
+        int64_t at = std::min(i, k - 1);
+        if (i >= k && key <= keys[at]) continue;
+        for (; at > 0 && keys[at - 1] < key; --at) {
+          keys[at] = keys[at - 1];
+          order[at] = order[at - 1];
+        }
+        keys[at] = key;
+        order[at] = static_cast<int32_t>(i);
+      }
+      RowWriter<Key> writer(p, view, row);
+      for (int64_t i = 0; i < k; ++i) writer.put(order[i]);
+    }
+  });
+}
+
 template <class Key, class Word>
 void select_rows(const Problem& p) {
+  if (p.shape.n <= kTinyRow && !p.mask) return select_tiny_rows<Key>(p);
   using Select = Selector<Key, Word>;
   const int64_t rows = p.shape.rows, n = p.shape.n, k = p.k;
   // Rows that share cache lines advance together, so that a line is fetched once.
@@ -179,9 +228,10 @@ void select_rows(const Problem& p) {
   });
 }
 
-Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest,
+Problem describe(const Tensor& input, const TopkShape& shape, int64_t k, bool largest,
                  const std::optional<Tensor>& mask) {
   Problem p;
+  p.shape = shape;
   p.k = k;
   p.largest = largest;
   p.input = input.data_ptr();
@@ -201,36 +251,39 @@ Problem describe(const Tensor& input, TopkShape shape, int64_t k, bool largest,
     p.steps[p.dims] = steps[d];
     p.mask_steps[p.dims++] = mask_step;
   }
-  p.shape = std::move(shape);
   return p;
 }
 
-// `sorted` asks for nothing more: the result always is.
-std::tuple<Tensor, Tensor> topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
-                                    bool /*sorted*/, const std::optional<Tensor>& mask,
-                                    int64_t index_bits) {
-  TopkShape shape = check_topk(input, k, dim, mask, index_bits);
-  const int64_t* sizes = shape.output.data();
-  const int64_t rank = input.dim();
-  Tensor values = empty("topk", input, input.scalar_type(), sizes, rank);
-  Tensor indices =
-      empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int, sizes, rank);
-  if (rank == 0) k = 1;  // as in torch.topk: there is a slot even for k = 0
-  if (k == 0 || shape.rows == 0) return {std::move(values), std::move(indices)};
+TopkResult topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
+                    const std::optional<Tensor>& mask, int64_t index_bits) {
+  const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
+  TopkResult result = allocate_topk(input, shape, index_bits);
+  if (shape.rank == 0) k = 1;  // as in torch.topk: there is a slot even for k = 0
+  if (k == 0 || shape.rows == 0) return result;
   const int bytes = dtype_bytes(shape.dtype);
-  Problem p = describe(input, std::move(shape), k, largest, mask);
-  p.values = values.data_ptr();
-  p.indices = indices.data_ptr();
+  Problem p = describe(input, shape, k, largest, mask);
+  p.values = data_of(result.values);
+  p.indices = data_of(result.indices);
   p.wide_indices = index_bits == 64;
   if (bytes == 1) select_rows<uint8_t, uint64_t>(p);
   if (bytes == 2) select_rows<uint16_t, uint64_t>(p);
   if (bytes == 4 && p.shape.n <= UINT32_MAX) select_rows<uint32_t, uint64_t>(p);
   if (bytes == 4 && p.shape.n > UINT32_MAX) select_rows<uint32_t, unsigned __int128>(p);
   if (bytes == 8) select_rows<uint64_t, unsigned __int128>(p);
-  return {std::move(values), std::move(indices)};
+  return result;
+}
+
+// Exact: two stages take longer here, for they compare each element with a bound of its own.
+TopkResult approx_topk_cpu(const Tensor& input, int64_t k, double recall_target, bool largest) {
+  check_recall(recall_target);
+  return topk_cpu(input, k, -1, largest, std::nullopt, 64);
 }
 
 }  // namespace
 }  // namespace gpuprims
 
-STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) { m.impl("topk", TORCH_BOX(&gpuprims::topk_cpu)); }
+STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
+  m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cpu>);
+  m.impl("_topk", &gpuprims::boxed_plain_topk<gpuprims::topk_cpu>);
+  m.impl("approx_topk", &gpuprims::boxed_approx_topk<gpuprims::approx_topk_cpu>);
+}

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "common/cuda_stable.h"
-#include "topk/checks.h"
+#include "topk/boxed.h"
 #include "topk/kernels.h"
 
 namespace gpuprims {
@@ -13,6 +13,7 @@ namespace {
 std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
   const auto sizes = t.sizes();
   const auto strides = t.strides();
+  const auto rank = static_cast<int64_t>(sizes.size());
   // One stride for a group of dimensions that are dense among themselves.
   const auto stride_of = [&](int64_t begin, int64_t end) -> std::optional<int64_t> {
     int64_t stride = 0, span = -1;
@@ -26,7 +27,6 @@ std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
     }
     return stride;
   };
-  const int64_t rank = t.dim();
   if (rank == 0) return RowMap{0, 0, 1};
   const auto outer = stride_of(0, dim), inner = stride_of(dim + 1, rank);
   if (!outer || !inner) return std::nullopt;
@@ -55,7 +55,7 @@ Tensor expanded(const Tensor& t, const Tensor& like) {
 TopkAlgo forced_algo() {
   static const TopkAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_TOPK_ALGO");
-    for (int a = 1; name && a <= 4; ++a)
+    for (int a = 1; name && a <= 5; ++a)
       if (!std::strcmp(name, topk_algo_name(static_cast<TopkAlgo>(a))))
         return static_cast<TopkAlgo>(a);
     return TopkAlgo::automatic;
@@ -65,22 +65,17 @@ TopkAlgo forced_algo() {
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
-                                     bool sorted, const std::optional<Tensor>& mask,
-                                     int64_t index_bits) {
+TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
+                     const std::optional<Tensor>& mask, int64_t index_bits) {
   const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
-  if (input.dim() == 0) k = 1;  // one slot is all that a 0-d result can have, as in torch.topk
+  if (shape.rank == 0) k = 1;  // one slot is all that a 0-d result can have, as in torch.topk
   const auto device = input.get_device_index();
   const DeviceGuard guard(device);
-  Tensor values =
-      empty("topk", input, input.scalar_type(), shape.output.data(), shape.output.size());
-  Tensor indices = empty("topk", input, index_bits == 64 ? ScalarType::Long : ScalarType::Int,
-                         shape.output.data(), shape.output.size());
+  TopkResult result = allocate_topk(input, shape, index_bits);
   const TopkPlan plan = plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms,
                                    forced_algo(), mask.has_value()});
-  if (plan.grid == 0) return {values, indices};
+  if (plan.grid == 0) return result;
 
-  Tensor source = input, dropped = input;  // hold copies, where there are any, until the launch
   TopkArgs args;
   args.rows = shape.rows;
   args.n = shape.n;
@@ -91,22 +86,23 @@ std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim
   args.wide_index = index_bits == 64;
   const RowMap dense{shape.inner * shape.n, shape.n, 1};  // of [outer, inner, n]
   const auto map = row_map(input, shape.dim);
+  std::optional<Tensor> copy, dropped;  // live until the launch
   if (map && map->step == 1) {
     args.in = *map;
   } else {
-    source = with_dim_last(input, shape.dim);
+    copy = with_dim_last(input, shape.dim);
     args.in = dense;
   }
   if (mask) {
     dropped = expanded(*mask, input);
-    const auto drop = row_map(dropped, shape.dim);
-    if (!drop) dropped = with_dim_last(dropped, shape.dim);
+    const auto drop = row_map(*dropped, shape.dim);
+    if (!drop) dropped = with_dim_last(*dropped, shape.dim);
     args.drop = drop ? *drop : dense;
-    args.mask = static_cast<const uint8_t*>(dropped.const_data_ptr());
+    args.mask = static_cast<const uint8_t*>(dropped->const_data_ptr());
   }
-  args.input = source.const_data_ptr();
-  args.values = values.mutable_data_ptr();
-  args.indices = indices.mutable_data_ptr();
+  args.input = (copy ? *copy : input).const_data_ptr();
+  args.values = data_of(result.values);
+  args.indices = data_of(result.indices);
 
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> scratch;
@@ -116,15 +112,21 @@ std::tuple<Tensor, Tensor> topk_cuda(const Tensor& input, int64_t k, int64_t dim
     case TopkAlgo::warp_row:
       check_cuda("topk", launch_topk_warp(args, plan, stream));
       break;
+    case TopkAlgo::thread_row:
+      check_cuda("topk", launch_topk_thread(args, plan, stream));
+      break;
     case TopkAlgo::sort:
       check_cuda("topk", launch_topk_sort(args, plan, memory, stream));
       break;
     default:
       check_cuda("topk", launch_topk_stream(args, plan, memory, stream));
   }
-  return {values, indices};
+  return result;
 }
 
 }  // namespace gpuprims
 
-STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) { m.impl("topk", TORCH_BOX(&gpuprims::topk_cuda)); }
+STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
+  m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cuda>);
+  m.impl("_topk", &gpuprims::boxed_plain_topk<gpuprims::topk_cuda>);
+}

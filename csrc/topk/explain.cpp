@@ -1,6 +1,7 @@
 // The plan of a call in words, for torch_gpuprims.explain and the log; called through ctypes.
 #include <cstdio>
 
+#include "topk/approx_plan.h"
 #include "topk/plan.h"
 
 // Writes at most `size` bytes of text into `text`.
@@ -17,8 +18,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     return;
   }
   char detail[160] = "";
-  if (p.algo == TopkAlgo::warp_row)
-    std::snprintf(detail, sizeof detail, "%d lanes a row", p.lanes);
+  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::thread_row)
+    std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
   else
@@ -31,4 +32,23 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
                 static_cast<long long>(n), static_cast<long long>(k), topk_algo_name(p.algo),
                 detail, static_cast<long long>(p.grid), p.threads, p.workspace / 1e6,
                 p.traffic / 1e6);
+}
+
+// The same for approx_topk, of rows of n.
+extern "C" __attribute__((visibility("default"))) void gpuprims_explain_approx_topk(
+    int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, char* text, int64_t size) {
+  using namespace gpuprims;
+  const ApproxPlan p = plan_approx(n, k, recall_target);
+  const char* const name = dtype_name(static_cast<Dtype>(dtype));
+  if (p.buckets == 0)
+    std::snprintf(text, size, "approx_topk %s [%lld, %lld] k=%lld -> exact", name,
+                  static_cast<long long>(rows), static_cast<long long>(n),
+                  static_cast<long long>(k));
+  else
+    std::snprintf(text, size,
+                  "approx_topk %s [%lld, %lld] k=%lld -> the best %d of each of %lld buckets, "
+                  "expected recall %.4f, workspace %.3f MB",
+                  name, static_cast<long long>(rows), static_cast<long long>(n),
+                  static_cast<long long>(k), p.keep, static_cast<long long>(p.buckets), p.recall,
+                  rows * p.candidates() * (dtype_bytes(static_cast<Dtype>(dtype)) + 4) / 1e6);
 }

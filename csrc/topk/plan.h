@@ -12,14 +12,16 @@ namespace gpuprims {
 
 enum class TopkAlgo : int32_t {
   automatic = 0,
-  warp_row = 1,   // a warp a row, keys in registers
-  block_row = 2,  // a block a row, one read
-  split_row = 3,  // several blocks a row, one read, the last block merges
-  sort = 4,       // tiles sorted in shared memory, then merges that keep k: any k
+  warp_row = 1,    // a warp a row, keys in registers
+  block_row = 2,   // a block a row, one read
+  split_row = 3,   // several blocks a row, one read, the last block merges
+  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k
+  thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
 };
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic", "warp_row", "block_row", "split_row", "sort"};
+  constexpr const char* names[] = {"automatic", "warp_row", "block_row",
+                                   "split_row", "sort",     "thread_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -39,8 +41,8 @@ struct TopkPlan {
   int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
-  // warp_row
-  int lanes = 0;  // lanes a row, 16 elements each
+  // warp_row, thread_row
+  int lanes = 0;  // lanes a row; in warp_row of 16 elements each
   // block_row, split_row
   int splits = 1;         // blocks a row
   int64_t chunk = 0;      // elements a block
@@ -62,12 +64,14 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;   // larger k sort
-constexpr int kWarpItems = 16;      // elements a lane of warp_row
-constexpr int kSampleLoads = 4;     // of a block's own sample, a thread
-constexpr int kHalfMemory = 116 * 1024;  // more than half of a multiprocessor's shared memory
-constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
-constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
+constexpr int kMaxStreamK = 4096;  // larger k sort
+constexpr int kWarpItems = 16;     // elements a lane of warp_row
+constexpr int kSampleLoads = 4;    // of a block's own sample, a thread
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
+// which else crowd where the sample's blocks have left.
+constexpr int kHalfMemory = 116 * 1024;
+constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
 constexpr int kMaxSampleBlocks = 512;  // a row
@@ -76,6 +80,13 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
+constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
+constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;         // most lanes a row
+constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident
+constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
+constexpr int kThreadElements = 16;     // elements worth a lane
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
 // the same rank leaves fewer candidates.
@@ -120,6 +131,51 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+// Rows for which thread_row is: short ones, and enough of them that latency does not matter.
+inline bool topk_thread_fits(const TopkProblem& p) {
+  return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+}
+
+// A warp's shared memory in thread_row: rows, their mask, each lane's list; the winners are laid
+// over all three at the end.
+struct TopkThreadMemory {
+  int share = 0;  // vectors a lane
+  int slots = 0;  // of a lane's list
+  int64_t mask = 0, list = 0, bytes = 0;
+};
+
+inline TopkThreadMemory topk_thread_memory(const TopkProblem& p, int lanes) {
+  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), winners = rows * (p.k | 1);
+  TopkThreadMemory m;
+  m.share = static_cast<int>(divide_up(divide_up(p.n, topk_vector(p.dtype)), lanes));
+  const int elements = m.share * topk_vector(p.dtype);
+  m.slots = elements <= 32 ? 32 : elements <= 128 ? 64 : 128;  // half of the elements, or k groups
+  m.mask = round_up(rows * p.n * size, 16) + 32;  // a vector may be read that starts in the row
+  m.list = m.mask + (p.masked ? round_up(rows * p.n, 16) : 0);
+  m.bytes = std::max(m.list + 32 * m.slots, round_up(winners * size, 8) + winners * 8);
+  m.bytes = round_up(m.bytes, 128);
+  return m;
+}
+
+inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  plan.algo = TopkAlgo::thread_row;
+  plan.lanes = 1;
+  TopkThreadMemory memory = topk_thread_memory(p, plan.lanes);
+  const auto more = [&] {
+    if (memory.share * topk_vector(p.dtype) > t::kThreadShare) return true;
+    return p.n >= 2 * plan.lanes * t::kThreadElements &&
+           (memory.bytes > t::kThreadTile ||
+            p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms);
+  };
+  while (plan.lanes < t::kThreadLanes && more()) memory = topk_thread_memory(p, plan.lanes *= 2);
+  const int warps = memory.bytes <= 6 * 1024 ? 4 : memory.bytes <= 12 * 1024 ? 2 : 1;
+  plan.threads = 32 * warps;
+  plan.smem = warps * memory.bytes;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
+  return plan;
+}
+
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
@@ -147,7 +203,8 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
   plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
-  if (plan.threads == 512 && !alone && plan.splits > 1) plan.unroll = 4;  // which only split rows have
+  if (plan.threads == 512 && !alone && plan.splits > 1)
+    plan.unroll = 4;  // which only split rows have
   plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
   // Room for k and a good deal of candidates, and for the sort of k. Not more: what shared memory
   // takes, the L1 cache lacks, and with it loads in flight.
@@ -181,15 +238,13 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
     const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
     const int few = t::groups_for(rank) && by_warps ? t::kMaxGroups : t::groups_for(rank);
-    plan.groups = few                        ? few
-                  : rank * 2 <= plan.threads ? plan.threads
-                                             : plan.threads * loads;
+    plan.groups = few ? few : rank * 2 <= plan.threads ? plan.threads : plan.threads * loads;
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
   plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
-  if (alone) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
+  if (alone && plan.splits > 1) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;
@@ -216,7 +271,11 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
   const bool warp_fits = topk_lanes(p.n, p.k) > 0;
   const bool stream_fits = p.k <= t::kMaxStreamK;
+  const bool thread_fits = topk_thread_fits(p);
   switch (p.forced) {
+    case TopkAlgo::thread_row:
+      if (thread_fits) return plan_topk_thread(p, plan);
+      break;
     case TopkAlgo::warp_row:
       if (warp_fits) return plan_topk_warp(p, plan);
       break;
@@ -230,6 +289,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     default:
       break;
   }
+  if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
+    return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);
   if (stream_fits) return plan_topk_stream(p, plan);
   return plan_topk_sort(p, plan);

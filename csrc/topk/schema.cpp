@@ -6,4 +6,11 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
       "topk(Tensor input, SymInt k, int dim=-1, bool largest=True, bool sorted=True, Tensor? "
       "mask=None, "
       "int index_bits=64) -> (Tensor values, Tensor indices)");
+  // The common call, for calls that need no gradient: autograd falls through it
+  // (torch_gpuprims/topk.py), and two arguments box faster than seven.
+  m.def("_topk(Tensor input, SymInt k) -> (Tensor values, Tensor indices)");
+  // Of the last dimension. Expects to find recall_target of the k; ties in no particular order.
+  m.def(
+      "approx_topk(Tensor input, SymInt k, float recall_target=0.95, bool largest=True) -> (Tensor "
+      "values, Tensor indices)");
 }

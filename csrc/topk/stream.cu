@@ -22,14 +22,15 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
   if (lanes == 0) return;
   const Part<typename S::Key> part(args, RowPlace(row, args.inner), 0, args.n);
   const uint64_t threads = gridDim.y * blockDim.x, thread = blockIdx.y * blockDim.x + threadIdx.x;
-  // Neighbouring runs go to different blocks: in sorted rows the best few then count as many groups.
+  // Neighbouring runs go to different blocks: in sorted rows the best few then count as many
+  // groups.
   const uint64_t warp = threadIdx.x / 32 * gridDim.y + blockIdx.y;
   uint4 seen[tuning::kSampleVectors];
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands for
-    // no neighbourhood.
+    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands
+    // for no neighbourhood.
     const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + warp) *
                          (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
     at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
@@ -110,8 +111,8 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   return s.last;
 }
 
-// Blocks a multiprocessor shall hold. Registers follow from it: spilled ones come back from far away
-// while L1 streams.
+// Blocks a multiprocessor shall hold. Registers follow from it: spilled ones come back from far
+// away while L1 streams.
 template <class Pair, int kThreads, int kUnroll>
 constexpr int kResident = (kThreads == 128                   ? 8
                            : kThreads == 512 && kUnroll == 4 ? 2

@@ -8,9 +8,16 @@ hold, with the reason. test_contract.py is generic and need not change.
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
 from .spec import Call, Op
 from .topk import TOPK
+from .topk_approx import APPROX_TOPK
+from .topk_gate import TOPK_GATE
+from .topk_segment import MERGE_TOPK, SEGMENT_TOPK
 
 OPS: dict[str, Op] = {
     "topk": TOPK,
+    "approx_topk": APPROX_TOPK,
+    "topk_gate": TOPK_GATE,
+    "segment_topk": SEGMENT_TOPK,
+    "merge_topk": MERGE_TOPK,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,

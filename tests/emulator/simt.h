@@ -173,6 +173,22 @@ T shuffle(T value, int from) {
 
 inline int lane() { return current % 32; }
 
+// An asynchronous copy, done at once; misaligned ones fail as on the card.
+inline void copy(void* to, const void* from, int bytes) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes)
+    fail("an asynchronous copy is misaligned");
+  std::memcpy(to, from, bytes);
+}
+
+inline float half_value(uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const float fraction = static_cast<float>(bits & 1023);
+  const float size = exponent == 31  ? (fraction != 0 ? NAN : INFINITY)
+                     : exponent == 0 ? std::ldexp(fraction, -24)
+                                     : std::ldexp(fraction + 1024, exponent - 25);
+  return bits >> 15 ? -size : size;
+}
+
 }  // namespace simt
 
 #define threadIdx simt::thread_index
@@ -211,6 +227,18 @@ inline unsigned __reduce_max_sync(unsigned, unsigned value) {
   const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
   return static_cast<unsigned>(*std::max_element(all, all + 32));
 }
+inline int __reduce_max_sync(unsigned, int value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, static_cast<uint32_t>(value));
+  int result = value;
+  for (int i = 0; i < 32; ++i) result = std::max(result, static_cast<int>(all[i]));
+  return result;
+}
+inline unsigned __reduce_or_sync(unsigned, unsigned value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
+  return result;
+}
 inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
 inline void __syncthreads() { simt::barrier(false); }
 inline bool __syncthreads_or(bool vote) {
@@ -233,6 +261,10 @@ inline int atomicMin(int* at, int value) {
   simt::maybe_suspend();
   return std::exchange(*at, std::min(*at, value));
 }
+inline int atomicOr(int* at, int value) {
+  simt::maybe_suspend();
+  return std::exchange(*at, *at | value);
+}
 inline int atomicExch(int* at, int value) {
   simt::maybe_suspend();
   return std::exchange(*at, value);
@@ -244,6 +276,12 @@ T __ldcg(const T* at) {
 }
 inline int __clz(int value) { return value ? __builtin_clz(value) : 32; }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
+}
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
+}
 inline int __ffs(int value) { return __builtin_ffs(value); }
 inline float __uint_as_float(unsigned bits) {
   float value;

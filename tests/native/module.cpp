@@ -47,6 +47,8 @@ void bind_codec(py::module_& m) {
 }  // namespace
 
 void bind_topk(py::module_& m);
+void bind_topk_gate(py::module_& m);
+void bind_segment(py::module_& m);
 
 PYBIND11_MODULE(gpuprims_native, m) {
   bind_codec<uint8_t>(m);
@@ -55,4 +57,6 @@ PYBIND11_MODULE(gpuprims_native, m) {
   bind_codec<uint64_t>(m);
   m.def("dtype_bytes", [](const std::string& dtype) { return dtype_bytes(dtype_named(dtype)); });
   bind_topk(m);
+  bind_topk_gate(m);
+  bind_segment(m);
 }

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
-ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort")
+ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort", "thread_row")
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
 
@@ -36,6 +36,12 @@ def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict
         splits, chunk = plan["splits"], plan["chunk"]
         assert (splits - 1) * chunk < problem["n"] <= splits * chunk
         assert (splits > 1) == (plan["algo"] == "split_row")
+    if plan["algo"] == "thread_row":
+        lanes, warps = plan["lanes"], plan["threads"] // 32
+        assert lanes in (1, 2, 4, 8) and problem["n"] <= 1024 and problem["k"] <= 16
+        row = native.dtype_bytes(problem["dtype"]) * problem["n"]
+        assert plan["smem"] >= warps * (32 // lanes) * row
+        assert plan["grid"] * warps * (32 // lanes) >= min(problem["rows"], GRID)
     if native.dtype_bytes(problem["dtype"]) == 8 or problem["n"] > 2**32:
         assert plan["wide"]
     assert plan == native.plan_topk(**problem, forced=forced)
@@ -49,8 +55,10 @@ def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k
 @pytest.mark.parametrize(
     "rows, n, k, algo",
     [
-        (16_384, 256, 8, "warp_row"),
-        (100_000, 100, 5, "warp_row"),
+        (16_384, 256, 8, "thread_row"),
+        (100_000, 100, 5, "thread_row"),
+        (16_384, 256, 20, "warp_row"),
+        (4, 100, 5, "warp_row"),
         (1024, 32_768, 64, "block_row"),
         (1, 100_000_000, 20, "split_row"),
         (1, 1_000_000, 500_000, "sort"),
@@ -61,10 +69,21 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
     assert native.plan_topk("float32", rows, n, k)["algo"] == algo
 
 
-@pytest.mark.parametrize("k", [1, 20, 2048, 4096])
-@pytest.mark.parametrize("rows, n", [(1, 10**8), (64, 10**6), (1024, 32_768), (16_384, 256)])
-def test_workspace_is_small_for_common_k(native: ModuleType, rows: int, n: int, k: int) -> None:
-    """At most 5 % of the input and 16 MiB."""
-    if k <= n:
-        plan = native.plan_topk("float32", rows, n, k)
-        assert plan["workspace"] <= 0.05 * 4 * rows * n + (16 << 20)
+@pytest.mark.parametrize("rows, n, k, lanes", [(100_000, 100, 5, 1), (10**6, 256, 8, 2), (16_384, 256, 8, 4)])
+def test_few_or_long_rows_are_shared_by_more_lanes(
+    native: ModuleType, rows: int, n: int, k: int, lanes: int
+) -> None:
+    assert native.plan_topk("float32", rows, n, k)["lanes"] == lanes
+
+
+@settings(max_examples=1000, deadline=None)
+@given(problems())
+def test_workspace_is_within_its_limit(native: ModuleType, problem: dict) -> None:
+    """k up to 4096: at most 5 % of the input and 16 MiB; above: two buffers of pairs, as a sort."""
+    plan = native.plan_topk(**problem)
+    size = native.dtype_bytes(problem["dtype"])
+    elements = problem["rows"] * problem["n"]
+    if problem["k"] <= 4096:
+        assert plan["workspace"] <= 0.05 * size * elements + (16 << 20)
+    else:
+        assert plan["workspace"] <= 2 * (16 if plan["wide"] else 8) * elements + 512

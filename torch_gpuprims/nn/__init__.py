@@ -3,5 +3,7 @@
 from .aggregate import NeighborAggregation
 from .conv import GCNConv
 from .topk import TopK
+from .topk_gate import TopKGate
+from .topk_segment import SegmentTopK
 
-__all__ = ["GCNConv", "NeighborAggregation", "TopK"]
+__all__ = ["GCNConv", "NeighborAggregation", "SegmentTopK", "TopK", "TopKGate"]

@@ -1,0 +1,171 @@
+"""approx_topk: the recall that its plan promises, the kernels on the host, and on a GPU the whole."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import hypergeom
+from test_topk_emulated import HERE, ROOT, cuda_headers
+
+from torch_gpuprims import TopK, approx_topk, explain, topk
+
+CASES = [
+    (4096, 32, 0.95), (4096, 32, 0.8), (8192, 128, 0.9), (16_384, 1024, 0.95), (131_072, 2048, 0.95),
+    (131_072, 2048, 0.99), (100_001, 100, 0.9), (262_144, 4096, 0.95), (5000, 64, 0.9), (32_768, 64, 0.999),
+]  # fmt: skip
+
+
+def planned(n: int, k: int, target: float) -> tuple[int, int, float] | None:
+    """(buckets, kept of each, expected recall), or None where the answer is exact."""
+    line = explain("approx_topk", torch.empty(1, n, device="meta"), k, target)
+    match = re.search(r"best (\d) of each of (\d+) buckets, expected recall ([\d.]+)", line)
+    if not match:
+        assert line.endswith("-> exact")
+        return None
+    return int(match[2]), int(match[1]), float(match[3])
+
+
+@pytest.mark.parametrize("n, k, target", CASES)
+def test_expected_recall_is_the_formula_and_reaches_the_target(n: int, k: int, target: float) -> None:
+    plan = planned(n, k, target)
+    assert plan is not None
+    buckets, keep, recall = plan
+    m = -(-n // buckets)
+    r = np.arange(keep + 1, min(m, k) + 1)
+    formula = 1 - buckets / k * float(np.sum((r - keep) * hypergeom(n, k, m).pmf(r)))
+    assert recall == pytest.approx(formula, abs=1e-4)
+    assert recall >= target - 1e-4
+    assert k <= buckets * keep <= n / 8
+
+
+@pytest.mark.parametrize("n, k, target", CASES)
+def test_simulated_recall_is_the_expected_one(n: int, k: int, target: float) -> None:
+    """Winners at random columns; what a bucket of columns j mod B holds beyond K' is lost."""
+    plan = planned(n, k, target)
+    assert plan is not None
+    buckets, keep, recall = plan
+    random, draws = np.random.default_rng(n + k), 200
+    kept = []
+    for _ in range(draws):
+        winners = random.choice(n, k, replace=False, shuffle=False)
+        kept.append(np.minimum(np.bincount(winners % buckets, minlength=buckets), keep).sum() / k)
+    error = 4 * np.std(kept) / draws**0.5 + 1e-4
+    assert np.mean(kept) >= recall - error  # a lower bound where n is no multiple of the buckets
+    assert np.mean(kept) <= recall + error + buckets / n
+
+
+@pytest.mark.parametrize("n, k, target", [(4096, 32, 1.0), (4096, 8, 0.9), (1000, 32, 0.9), (10**7, 100, 0.9),
+                                          (4096, 2000, 0.9), (100_000, 5000, 0.9)])  # fmt: skip
+def test_exact_where_two_stages_do_not_pay(n: int, k: int, target: float) -> None:
+    assert planned(n, k, target) is None
+
+
+@pytest.mark.parametrize("target", [0.0, -0.5, 1.25, float("nan")])
+def test_recall_target_out_of_range(device: str, target: float) -> None:
+    message = f"approx_topk: recall_target must be above 0 and at most 1, got {target:g}"
+    for x in (torch.randn(3, 5, device=device), torch.randn(3, 5, device="meta"), torch.tensor(1.0)):
+        with pytest.raises(RuntimeError) as error:
+            approx_topk(x, 1, target)
+        assert str(error.value) == message
+
+
+def test_is_topk_where_exact(device: str) -> None:
+    x = torch.randn(4, 60, 5, device=device)
+    for dim in (0, 1, 2, -1, -2):
+        for largest in (True, False):
+            got, want = approx_topk(x, 3, dim=dim, largest=largest), topk(x, 3, dim, largest)
+            assert isinstance(got, TopK) and torch.equal(got.indices, want.indices)
+            assert torch.equal(got.values, want.values) and got.values.is_contiguous()
+    for bad in (lambda: approx_topk(x, 3, dim=3), lambda: approx_topk(x, 6)):
+        with pytest.raises(RuntimeError, match="topk: "):
+            bad()
+
+
+def test_kernels_on_the_host(tmp_path: Path) -> None:
+    """A fiber a thread, under AddressSanitizer: each bucket's best, and the recall over 40 seeds."""
+    if torch.cuda.is_available():
+        pytest.skip("the GPU runs the kernels themselves")
+    compiler = os.environ.get("CXX") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("no g++")
+    text = (ROOT / "csrc/topk/approx.cu").read_text()
+    assert "#include <cuda_runtime.h>\n" in text
+    main = tmp_path / "main.cpp"
+    main.write_text(
+        text.replace("#include <cuda_runtime.h>\n", "") + f'#include "{HERE}/emulator/approx.cpp"\n'
+    )
+    includes = [f"-I{path}" for path in (HERE / "emulator", ROOT / "csrc")]
+    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
+    program = tmp_path / "emulated_approx"
+    done = subprocess.run(
+        [compiler, *flags, "-isystem", cuda_headers(), *includes, main, "-o", program],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+    done = subprocess.run([program, "1"], capture_output=True, text=True, env=env, timeout=600)
+    assert done.returncode == 0, done.stderr[:4000]
+    buckets, keep, expected, mean = map(float, done.stdout.split())
+    assert (buckets, keep) == planned(8192, 128, 0.95)[:2]  # type: ignore[index]
+    assert abs(mean - expected) < 0.012  # 40 rows of 128 winners
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+class TestOnCuda:
+    @pytest.mark.parametrize("n, k, target", CASES)
+    def test_recall_over_seeds(self, n, k, target):
+        recalls = []
+        for seed in range(20):
+            x = torch.randn(4, n, device="cuda", generator=torch.Generator("cuda").manual_seed(seed))
+            values, indices = approx_topk(x, k, target)
+            exact = topk(x, k)
+            assert torch.equal(x.gather(1, indices), values)
+            assert bool((values[:, 1:] <= values[:, :-1]).all()) and torch.equal(
+                values[:, 0], exact.values[:, 0]
+            )
+            found = torch.zeros(4, n, dtype=torch.int32, device="cuda")
+            found.scatter_add_(1, indices, torch.ones_like(indices, dtype=torch.int32))
+            assert int(found.max()) == 1  # no index twice
+            recalls.append(found.gather(1, exact.indices).float().mean().item())
+        error = 4 * np.std(recalls) / len(recalls) ** 0.5 + 1e-3
+        assert np.mean(recalls) >= target - error
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8,
+                                       torch.int16])  # fmt: skip
+    def test_two_stages_of_every_width_as_by_pytorch(self, dtype):
+        n, k = 20_001, 256
+        buckets, keep, _ = planned(n, k, 0.9)
+        for largest in (True, False):
+            x = torch.randn(3, n, device="cuda").mul(60).to(dtype)
+            padded = torch.nn.functional.pad(x.double(), (0, -n % buckets), value=torch.nan)
+            padded = padded.nan_to_num(-torch.inf if largest else torch.inf).view(3, -1, buckets)
+            best = padded.topk(keep, dim=1, largest=largest).values.flatten(1)
+            want = best.topk(k, largest=largest).values.to(dtype)
+            got = approx_topk(x, k, 0.9, largest=largest)
+            assert torch.equal(got.values, want)
+            assert torch.equal(x.gather(1, got.indices), want)
+            again = approx_topk(x[1:2], k, 0.9, largest=largest)  # a row's answer is its own
+            assert torch.equal(again.indices, got.indices[1:2])
+
+    def test_gradient_dim_and_graph(self):
+        x = torch.randn(8192, 3, device="cuda", requires_grad=True)
+        values, indices = approx_topk(x, 64, 0.9, dim=0)
+        values.sum().backward()
+        assert torch.equal(x.grad, torch.zeros_like(x).scatter(0, indices, 1.0))
+        static = torch.randn(16, 8192, device="cuda")
+        approx_topk(static, 64)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = approx_topk(static, 64)
+        for _ in range(3):
+            static.normal_()
+            graph.replay()
+            assert torch.equal(captured.indices, approx_topk(static, 64).indices)

@@ -1,0 +1,74 @@
+"""topk's memory: at most 5 % of the input and 16 MiB for k up to 4096, above no more than torch.sort."""
+
+import pytest
+import torch
+
+from torch_gpuprims import explain, topk
+
+MIB = 1 << 20
+SHAPES = [
+    (1, 1_000_000, 20, torch.float32),
+    (1, 100_000_000, 4096, torch.float32),
+    (1, 50_000_000, 2048, torch.float64),
+    (64, 1_000_000, 100, torch.float32),
+    (64, 131_072, 2048, torch.bfloat16),
+    (7, 3_000_001, 1, torch.uint8),
+    (1024, 32_768, 64, torch.float32),
+    (4096, 4096, 32, torch.int64),
+    (16_384, 256, 8, torch.float32),
+]
+LARGE_K = [(1, 10_000_000, 5_000_000), (1, 1_000_000, 4097), (64, 100_000, 100_000), (4096, 8192, 8192)]
+
+
+def stated(x: torch.Tensor, k: int) -> float:
+    """Bytes of workspace that explain() names; it rounds to 0.001 MB."""
+    line = explain("topk", x, k)
+    if "nothing to launch" in line:
+        return 0.0
+    return float(line.split("workspace ")[1].split(" MB")[0]) * 1e6
+
+
+def limit(x: torch.Tensor) -> float:
+    return 0.05 * x.numel() * x.element_size() + 16 * MIB
+
+
+@pytest.mark.parametrize("rows, n, k, dtype", SHAPES)
+def test_explain_states_a_workspace_within_the_limit(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
+    x = torch.empty(rows, n, dtype=dtype, device="meta")
+    assert stated(x, k) <= limit(x)
+
+
+def peak_bytes(call) -> int:
+    """What a call takes beyond what was there before it, its result included."""
+    call()  # first calls load kernels
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    result = call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    del result
+    return peak
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+class TestPeak:
+    @pytest.mark.parametrize("rows, n, k, dtype", SHAPES)
+    def test_workspace_is_as_stated_and_within_the_limit(self, rows, n, k, dtype):
+        x = torch.ones(rows, n, dtype=dtype, device="cuda")  # all ties: candidates galore
+        outputs = rows * k * (x.element_size() + 8)
+        peak = peak_bytes(lambda: topk(x, k))
+        slack = 4 * 512 + 1000  # the allocator's rounding of each block, and that of explain
+        assert peak <= outputs + stated(x, k) + slack
+        assert peak <= outputs + limit(x) + slack
+
+    @pytest.mark.parametrize("rows, n, k", LARGE_K)
+    def test_large_k_takes_no_more_than_sort(self, rows, n, k):
+        x = torch.randn(rows, n, device="cuda")
+        assert peak_bytes(lambda: topk(x, k)) <= peak_bytes(lambda: torch.sort(x, descending=True)) + 16 * MIB
+
+    def test_strided_rows_are_not_copied(self):
+        x = torch.randn(2000, 40_000, device="cuda")[:, :20_000]  # rows apart, elements adjacent
+        assert peak_bytes(lambda: topk(x, 8)) <= limit(x) / 4
