@@ -6,11 +6,16 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
 from .topk import TOPK
 
 OPS: dict[str, Op] = {
     "topk": TOPK,
+    "sort": SORT,
+    "argsort": ARGSORT,
+    "sort_keys": SORT_KEYS,
+    "segment_sort": SEGMENT_SORT,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,

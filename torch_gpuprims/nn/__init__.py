@@ -2,6 +2,7 @@
 
 from .aggregate import NeighborAggregation
 from .conv import GCNConv
+from .sort import Sort
 from .topk import TopK
 
-__all__ = ["GCNConv", "NeighborAggregation", "TopK"]
+__all__ = ["GCNConv", "NeighborAggregation", "Sort", "TopK"]
