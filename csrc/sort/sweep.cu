@@ -1,0 +1,453 @@
+// Rows of any length: one read counts the digits of all passes, then each pass moves every record
+// to its place, in one read and one write (Adinets & Merrill, "Onesweep", 2022). A tile's place
+// among the others comes from its predecessors by look-back; tiles are taken in order from a
+// counter, so that whoever waits, waits for a block that runs.
+// The device decides, from the counts: digits in which a row's keys agree are left out, a sorted
+// row is copied and a reversed one mirrored, and buffers alternate such that the last pass that is
+// left reads from A.
+#include "common/launch.h"
+#include "sort/tile.cuh"
+
+namespace gpuprims {
+namespace {
+
+using T = Tile<sort_tuning::kSweepThreads, sort_tuning::kSweepItems>;
+constexpr int kThreads = T::kThreads;
+constexpr int kItems = T::kItems;
+static_assert(kThreads == kDigits && T::kSize == kSweepTile);
+
+// A row's role in a pass: 0 rests.
+enum Role : uint8_t {
+  kFromInput = 1, kFromA = 2, kFromB = 3,  // bits 0-1
+  kToA = 4, kToB = 8, kToOutput = 12,      // bits 2-3
+  kOdd = 16,                               // the number of passes before this one
+  kCopy = 32, kMirror = 64,
+};
+
+struct SweepArgs {
+  SortArgs sort;
+  SweepSpace space;
+  int64_t tiles_per_row;
+  int64_t tiles;
+  int passes;
+  bool wide_status;
+};
+
+// Where a tile lies.
+struct TilePlace {
+  int64_t row;
+  int64_t in_row;  // its number in the row
+  RowSpan span;
+};
+
+__device__ __forceinline__ TilePlace tile_place(const SweepArgs& args, int64_t tile) {
+  if (!args.space.tile_row) {
+    const int64_t row = tile / args.tiles_per_row;
+    return {row, tile - row * args.tiles_per_row, row_span(args.sort, row)};
+  }
+  const int64_t row = args.space.tile_row[tile];
+  return {row, tile - args.space.tile_base[row], row_span(args.sort, row)};
+}
+
+__device__ __forceinline__ int64_t tile_count(const SweepArgs& args) {
+  if (args.sort.bad && *args.sort.bad) return 0;
+  return args.space.totals ? args.space.totals[1] : args.tiles;
+}
+
+// Counts the digits of all passes and looks whether the row is sorted.
+template <class Key, class Word>
+__global__ void __launch_bounds__(kThreads)
+    sort_count(const __grid_constant__ SweepArgs args, const __grid_constant__ OrderParams<Word> order) {
+  constexpr int kPasses = sizeof(Key);
+  __shared__ uint32_t counts[kPasses][kDigits];
+  const int t = threadIdx.x, lane = t & 31;
+  const int64_t tiles = tile_count(args);
+  const Key* const input = static_cast<const Key*>(args.sort.input);
+  const bool keys_alone = !args.sort.indices;
+  for (int p = 0; p < args.passes; ++p) counts[p][t] = 0;
+  __syncthreads();
+  // A block's tiles follow each other, so that counts are handed on once a row.
+  const int64_t each = (tiles + gridDim.x - 1) / gridDim.x;
+  const int64_t first = each * blockIdx.x, end = first + each < tiles ? first + each : tiles;
+  for (int64_t tile = first; tile < end; ++tile) {
+    const TilePlace place = tile_place(args, tile);
+    const int64_t begin = place.in_row * kSweepTile;
+    const int count = static_cast<int>(
+        place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
+    const Key* const from = input + place.span.start + begin;
+    bool falls = false, rises = false;
+#pragma unroll 8
+    for (int j = 0; j < kItems; ++j) {
+      const int i = j * kThreads + t;
+      const bool here = i < count;
+      const Word key = here ? order.encode(from[i]) : Word(0);
+      Word before = __shfl_sync(~0u, key, lane - 1);
+      if (lane == 0 && here && (i > 0 || begin > 0)) before = order.encode(from[i - 1]);
+      if (here && (i > 0 || begin > 0)) {
+        falls |= key < before;
+        rises |= keys_alone ? key > before : key >= before;
+      }
+      if (!here) continue;
+      for (int p = 0; p < kPasses; ++p) {
+        if (p >= args.passes) break;
+        const int low = args.sort.begin_bit + p * 8;
+        const int width = args.sort.end_bit - low < 8 ? args.sort.end_bit - low : 8;
+        const uint32_t mask = width <= 0 ? 0 : (1u << width) - 1;
+        atomicAdd(&counts[p][static_cast<uint32_t>(key >> (low < kPasses * 8 ? low : 0)) & mask], 1u);
+      }
+    }
+    RowState* const state = args.space.state + place.row;
+    if (__any_sync(~0u, falls) && lane == 0) state->not_sorted = 1;
+    if (__any_sync(~0u, rises) && lane == 0) state->not_reversed = 1;
+    const bool last = tile + 1 == end ||
+                      begin + kSweepTile >= place.span.n;  // of the row, or of this block's part
+    if (!last) continue;
+    __syncthreads();
+    for (int p = 0; p < args.passes; ++p) {
+      const uint32_t mine = counts[p][t];
+      counts[p][t] = 0;
+      if (mine)
+        atomicAdd(reinterpret_cast<unsigned long long*>(args.space.counts) +
+                      (place.row * args.passes + p) * kDigits + t,
+                  static_cast<unsigned long long>(mine));
+    }
+    __syncthreads();
+  }
+}
+
+// A block a row: counts become the digits' first places, and roles are given out.
+__global__ void __launch_bounds__(kThreads) sort_plan_passes(const __grid_constant__ SweepArgs args) {
+  __shared__ uint64_t sums[kThreads / 32];
+  __shared__ uint32_t constant[kMaxPasses];
+  const int t = threadIdx.x, lane = t & 31;
+  const int64_t rows = args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0)
+                                         : row_count(args.sort);
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const uint64_t n = row_span(args.sort, row).n;
+    if (t < kMaxPasses) constant[t] = 0;
+    for (int p = 0; p < args.passes; ++p) {
+      __syncthreads();
+      uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
+      const uint64_t mine = *at;
+      uint64_t sum = mine;
+      for (int step = 1; step < 32; step *= 2) {
+        const uint64_t before = __shfl_sync(~0u, sum, lane - step);
+        if (lane >= step) sum += before;
+      }
+      if (lane == 31) sums[t / 32] = sum;
+      if (mine == n) constant[p] = 1;
+      __syncthreads();
+      for (int w = 0; w < t / 32; ++w) sum += sums[w];
+      *at = sum - mine;
+    }
+    __syncthreads();
+    if (t == 0) {
+      RowState& state = args.space.state[row];
+      const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == args.sort.bytes * 8;
+      int left = 0;
+      for (int p = 0; p < args.passes; ++p) left += !constant[p];
+      const bool copy = left == 0 || (whole && !state.not_sorted);
+      const bool mirror = !copy && whole && !state.not_reversed;
+      int done = 0;
+      for (int p = 0; p < args.passes; ++p) {
+        uint8_t role = 0;
+        if (copy || mirror) {
+          if (p == 0) role = copy ? kCopy : kMirror;
+        } else if (!constant[p]) {
+          // After pass `done` of `left` the records are in the output, or in A if an even number of
+          // passes comes between.
+          const auto to = [&](int pass) {
+            return pass == left - 1 ? kToOutput : (left - 2 - pass) % 2 ? kToB : kToA;
+          };
+          role = done == 0 ? kFromInput : to(done - 1) == kToA ? kFromA : kFromB;
+          role |= to(done) | (done % 2 ? kOdd : 0);
+          ++done;
+        }
+        state.role[p] = role;
+        if (role) args.space.active[p] = 1;
+      }
+    }
+    __syncthreads();
+  }
+}
+
+// A tile's count of a digit, or that of all tiles up to it, with 2 bits that say which. Passes of a
+// row take turns in the code of the latter, so that what a pass leaves means nothing to the next
+// and need not be cleared.
+template <class Status>
+struct LookBack {
+  static constexpr int kFlag = sizeof(Status) * 8 - 2;
+  static constexpr Status kCount = (Status(1) << kFlag) - 1;
+  volatile Status* row;  // [tiles of the row][256]
+  Status through;        // the flag of a count of all tiles up to this one
+
+  __device__ __forceinline__ LookBack(void* status, int64_t first_tile, bool odd)
+      : row(static_cast<volatile Status*>(status) + first_tile * kDigits),
+        through(Status(odd ? 3 : 2) << kFlag) {}
+
+  __device__ __forceinline__ void announce(int64_t tile, int digit, uint32_t count) const {
+    row[tile * kDigits + digit] = (tile == 0 ? through : Status(1) << kFlag) | count;
+  }
+
+  // The count of all tiles before; announces it with this tile's.
+  __device__ __forceinline__ Status before(int64_t tile, int digit, uint32_t count) const {
+    Status sum = 0;
+    for (int64_t at = tile - 1; at >= 0;) {
+      const Status seen = row[at * kDigits + digit];
+      const Status flag = seen & ~kCount;
+      if (flag == through) {
+        sum += seen & kCount;
+        break;
+      }
+      if (flag != Status(1) << kFlag) continue;  // not announced yet
+      sum += seen & kCount;
+      --at;
+    }
+    if (tile > 0) row[tile * kDigits + digit] = through | (sum + count);
+    return sum;
+  }
+};
+
+__device__ __forceinline__ uint64_t rest_key(const SweepArgs& args, uint64_t record) {
+  return args.sort.packed ? record >> 32 : record;
+}
+
+// A sorted row's tile: as it is, or mirrored.
+__device__ void move_tile(const SweepArgs& args, const TilePlace& place, int64_t begin, int count,
+                          bool mirror) {
+  for (int i = threadIdx.x; i < count; i += kThreads) {
+    const int64_t from = begin + i;
+    const uint64_t key = load_key(args.sort, place.span.start + from);
+    store_pair(args.sort, place.span.start, mirror ? place.span.n - 1 - from : from, key, from);
+  }
+}
+
+template <class Index>
+__device__ __forceinline__ Index* side_of(const SweepArgs& args, bool b, int64_t start) {
+  return reinterpret_cast<Index*>(static_cast<unsigned char*>(args.space.side[b]) +
+                                  start * (b ? args.space.side_step : int(sizeof(Index))));
+}
+
+struct None {};
+
+// One pass. Record: as it lies in A and B; Side: the index beside it, or None.
+template <class Record, class Side>
+__global__ void __launch_bounds__(kThreads, 2)
+    sort_pass(const __grid_constant__ SweepArgs args, int pass) {
+  using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
+  constexpr bool kSide = !std::is_same_v<Side, None>;
+  using Index = std::conditional_t<kSide, Side, uint32_t>;
+  if (!args.space.active[pass]) return;
+  constexpr int kWidest = sizeof(Record) > (kSide ? sizeof(Index) : 0) ? sizeof(Record) : sizeof(Index);
+  const T tile(dynamic_memory, kWidest);
+  __shared__ int64_t offsets[kDigits];  // where a digit's records of this tile go, less their rank
+  __shared__ int64_t next;
+  const int t = threadIdx.x;
+  const int64_t tiles = tile_count(args);
+  const Digit digit = digit_at(args.sort, pass);
+  while (true) {
+    __syncthreads();
+    if (t == 0) next = atomicAdd(&args.space.next[pass], 1u);
+    __syncthreads();
+    const int64_t at = next;
+    if (at >= tiles) return;
+    const TilePlace place = tile_place(args, at);
+    const int role = args.space.state[place.row].role[pass];
+    if (role == 0) continue;
+    const int64_t begin = place.in_row * kSweepTile, start = place.span.start;
+    const int count = static_cast<int>(
+        place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
+    if (role & (kCopy | kMirror)) {
+      move_tile(args, place, begin, count, role & kMirror);
+      continue;
+    }
+    const int source = role & 3, target = role & 12;
+    Record* const waiting = tile.template waiting<Record>();
+    if (source == kFromInput) {
+#pragma unroll 8
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        if (i >= count) break;
+        const uint64_t key = load_key(args.sort, start + begin + i);
+        waiting[T::template place<Record>(i)] = static_cast<Record>(
+            args.sort.packed ? key << 32 | static_cast<uint32_t>(begin + i) : key);
+      }
+    } else {
+      const Record* const from =
+          static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
+#pragma unroll 8
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        if (i >= count) break;
+        waiting[T::template place<Record>(i)] = from[i];
+      }
+    }
+    __syncthreads();
+    Ranks<kItems, sizeof(Word) == 8> rank;
+    const int64_t first_tile = at - place.in_row;
+    uint32_t mine = 0;  // records of digit t
+    {
+      Word records[kItems];
+      tile.template take<Record>(records);
+      tile.rank(
+          rank, records, digit, count - t * kItems,
+          [&](int d, uint32_t found) {
+            mine = d == kDigits - 1 ? found - (kSweepTile - count) : found;
+            if (args.wide_status)
+              LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
+                  .announce(place.in_row, d, mine);
+            else
+              LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
+                  .announce(place.in_row, d, mine);
+          });
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
+    }
+    const int64_t earlier = static_cast<int64_t>(
+        args.wide_status ? LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
+                               .before(place.in_row, t, mine)
+                         : LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
+                               .before(place.in_row, t, mine));
+    offsets[t] = static_cast<int64_t>(
+                     args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
+                 earlier - tile.starts[t];
+    __syncthreads();
+    if constexpr (!kSide) {
+      Record* const to_keys =
+          target == kToOutput ? nullptr
+                              : static_cast<Record*>(args.space.keys[target == kToB]) + start;
+#pragma unroll 4
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        if (i >= count) break;
+        const Word record = waiting[i];
+        const int64_t to = offsets[digit.of(record)] + i;
+        if (to_keys)
+          to_keys[to] = static_cast<Record>(record);
+        else if (args.sort.packed)
+          store_pair(args.sort, start, to, rest_key(args, record), static_cast<uint32_t>(record));
+        else
+          store_value(args.sort, start + to, record, 0);
+      }
+    } else {
+      Record* const to_keys =
+          target == kToOutput ? nullptr
+                              : static_cast<Record*>(args.space.keys[target == kToB]) + start;
+      uint32_t digits[kItems / 4] = {};
+      uint32_t several = 0;  // values that are known from their index alone
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        if (i >= count) continue;
+        const Record record = waiting[i];
+        const uint32_t d = digit.of(static_cast<Word>(record));
+        digits[j / 4] |= d << (j % 4 * 8);
+        const int64_t to = offsets[d] + i;
+        if (to_keys)
+          to_keys[to] = record;
+        else if (is_several(args.sort, record))
+          several |= 1u << j;
+        else
+          store_value(args.sort, start + to, record, 0);
+      }
+      __syncthreads();
+      Index* const moving = tile.template waiting<Index>();
+      if (source == kFromInput) {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i)
+          moving[rank[i]] = static_cast<Index>(begin + t * kItems + i);
+      } else {
+        const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
+        // Consecutive indices of a thread straight from memory: its lines are used whole.
+#pragma unroll
+        for (int i = 0; i < kItems; ++i)
+          if (t * kItems + i < count) moving[rank[i]] = from[t * kItems + i];
+      }
+      __syncthreads();
+      Index* const to_side =
+          target == kToOutput ? nullptr : side_of<Index>(args, target == kToB, start);
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        if (i >= count) continue;
+        const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
+        const Index index = moving[i];
+        if (to_side) {
+          to_side[to] = index;
+          continue;
+        }
+        if (several >> j & 1) copy_element(args.sort, start + to, start + static_cast<int64_t>(index));
+        store_index(args.sort, start + to,
+                    args.sort.indptr ? start + static_cast<int64_t>(index)
+                                     : static_cast<int64_t>(index));
+      }
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) sort_clear(uint4* memory, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * kThreads)
+    memory[i] = make_uint4(0, 0, 0, 0);
+}
+
+template <class Record, class Side>
+cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
+  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
+  constexpr int kSide = std::is_same_v<Side, None> ? 0 : sizeof(Side);
+  shape.smem = T::bytes(std::max<int>(sizeof(Record), kSide));
+  for (int pass = 0; pass < args.passes; ++pass)
+    if (const auto code = launch(sort_pass<Record, Side>, shape, stream, args, pass)) return code;
+  return cudaSuccess;
+}
+
+template <class Key>
+cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
+  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(plan.grid * 2, plan.tiles))),
+                          dim3(kThreads)};
+  const LaunchShape rows{
+      dim3(static_cast<unsigned>(std::clamp<int64_t>(args.sort.rows, 1, plan.grid * 2))),
+      dim3(kThreads)};
+  cudaError_t code;
+  if constexpr (sizeof(Key) == 8)
+    code = launch(sort_count<Key, uint64_t>, shape, stream, args, args.sort.order64);
+  else
+    code = launch(sort_count<Key, uint32_t>, shape, stream, args, args.sort.order32);
+  if (code != cudaSuccess) return code;
+  if ((code = launch(sort_plan_passes, rows, stream, args)) != cudaSuccess) return code;
+  if (plan.side == 8) return run_passes<Key, uint64_t>(args, plan, stream);
+  if constexpr (sizeof(Key) == 8)
+    return plan.side == 4 ? run_passes<Key, uint32_t>(args, plan, stream)
+                          : run_passes<Key, None>(args, plan, stream);
+  else
+    return plan.packed ? run_passes<uint64_t, None>(args, plan, stream)
+                       : run_passes<Key, None>(args, plan, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream) {
+  const int64_t count = bytes / 16;
+  const int64_t blocks = std::clamp<int64_t>(count / kThreads, 1, grid);
+  return launch(sort_clear, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
+                static_cast<uint4*>(memory), count);
+}
+
+// The first plan.clear_bytes of the workspace must be zeros.
+cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
+                              cudaStream_t stream) {
+  const SweepArgs args{sort,        space,       plan.tiles_per_row,
+                       plan.tiles,  plan.passes, plan.wide_status};
+  switch (sort.bytes) {
+    case 1:
+      return run<uint8_t>(args, plan, stream);
+    case 2:
+      return run<uint16_t>(args, plan, stream);
+    case 4:
+      return run<uint32_t>(args, plan, stream);
+    default:
+      return run<uint64_t>(args, plan, stream);
+  }
+}
+
+}  // namespace gpuprims
