@@ -33,6 +33,25 @@ def test_topk_states_workspace_within_its_bound() -> None:
         assert workspace <= 0.05 * 4 * n + (16 << 20), line
 
 
+@pytest.mark.parametrize(
+    "shape, dtype, words",
+    [
+        ((1000, 64), torch.float32, "warp_row, 8 lanes a row"),
+        ((1000, 1000), torch.float32, "block_row, 32 elements a thread"),
+        ((100_000_000,), torch.float32, "at most 4 passes, key and index in 64 bits"),
+        ((100_000_000,), torch.int64, "at most 8 passes, 32-bit index beside the key"),
+        ((5, 0), torch.uint8, "nothing to launch"),
+    ],
+)
+def test_sort_names_the_algorithm(shape: tuple[int, ...], dtype: torch.dtype, words: str) -> None:
+    line = explain("sort", torch.empty(shape, dtype=dtype, device="meta"))
+    assert words in line and "keys alone" not in line
+    if shape[0] == 100_000_000:
+        workspace = float(line.split("workspace ")[1].split(" MB")[0]) * 1e6
+        assert workspace <= 1.05 * shape[0] * (8 if dtype == torch.float32 else 12)
+        assert "keys alone" in explain("sort_keys", torch.empty(shape, dtype=dtype, device="meta"))
+
+
 def test_aggregate_says_what_is_cut() -> None:
     hub = torch.stack([torch.arange(3000) % 7, torch.zeros(3000, dtype=torch.long)])
     line = explain("neighbor_aggregate", torch.empty(7, 64), Graph.from_coo(hub, num_nodes=7))
@@ -42,8 +61,8 @@ def test_aggregate_says_what_is_cut() -> None:
 
 
 def test_unknown_op() -> None:
-    with pytest.raises(ValueError, match="no op named 'sort'; there are neighbor_aggregate, topk"):
-        explain("sort", torch.empty(3))
+    with pytest.raises(ValueError, match="no op named 'bogus'; there are argsort, neighbor_aggregate, sort"):
+        explain("bogus", torch.empty(3))
 
 
 def test_log_and_forced_algorithm_by_environment() -> None:

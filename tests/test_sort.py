@@ -258,7 +258,9 @@ class TestOutOfCore:
 
     def test_errors(self, device):
         keys = torch.zeros(100_000)
-        with pytest.raises(RuntimeError, match=r"budget must be at least \d+ bytes for 100000 elements, got 9") as e:
+        with pytest.raises(
+            RuntimeError, match=r"budget must be at least \d+ bytes for 100000 elements, got 9"
+        ) as e:
             sort_out_of_core(keys, budget=9, device=device)
         need = int(str(e.value).split("at least ")[1].split()[0])
         assert torch.equal(sort_out_of_core(keys, budget=need, device=device)[0], keys)
@@ -273,7 +275,9 @@ class TestWrappers:
         x = torch.zeros(3, 4, device=device)
         for call in (sort, argsort, sort_keys):
             name = call.__name__
-            with pytest.raises(RuntimeError, match=f"^{name}: input must be a dense tensor, got a sparse layout"):
+            with pytest.raises(
+                RuntimeError, match=f"^{name}: input must be a dense tensor, got a sparse layout"
+            ):
                 call(x.to_sparse())
             with pytest.raises(RuntimeError, match=f"^{name}: dim must be between -2 and 1, got 2"):
                 call(x, 2)

@@ -63,7 +63,34 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
 
 
-_OPS: dict[str, Callable[..., str]] = {"neighbor_aggregate": _neighbor_aggregate, "topk": _topk}
+_SORT_ALGOS = ("", "warp_row", "block_row", "sweep")
+
+
+def _sorting(values: bool, indices: bool) -> Callable[..., str]:
+    def text(input: torch.Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> str:
+        sizes = list(input.shape) or [1]
+        n = sizes.pop(dim)
+        count, where = _multiprocessors(input)
+        name = os.environ.get("GPUPRIMS_SORT_ALGO", "")
+        forced = _SORT_ALGOS.index(name) if name in _SORT_ALGOS else 0
+        bits = 32 if kwargs.get("index_dtype") is torch.int32 else 64
+        numbers = map(ctypes.c_int64, (math.prod(sizes), n))
+        dtype = _DTYPES.index(input.dtype)
+        return (
+            _text(library.gpuprims_explain_sort, dtype, *numbers, values, indices, bits, count, forced)
+            + where
+        )
+
+    return text
+
+
+_OPS: dict[str, Callable[..., str]] = {
+    "neighbor_aggregate": _neighbor_aggregate,
+    "topk": _topk,
+    "sort": _sorting(True, True),
+    "argsort": _sorting(False, True),
+    "sort_keys": _sorting(True, False),
+}
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> str:

@@ -17,7 +17,7 @@ def _through(indices: torch.Tensor, shape: Any, dim: int, grad: torch.Tensor) ->
     return grad.new_zeros(shape).scatter(dim, indices.long(), grad)
 
 
-# sort ---------------------------------------------------------------------------------------------------------
+# sort -----------------------------------------------------------------------------------------------------
 
 
 def _sort_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -61,7 +61,7 @@ def _keys_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, .
     return _through(indices, input.shape, ctx.dim, grad), None, None
 
 
-# segment_sort -------------------------------------------------------------------------------------------------
+# segment_sort ---------------------------------------------------------------------------------------------
 
 
 def _segment_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -77,7 +77,9 @@ def _segment_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[tor
     return _through(indices.clamp_min(0), grad.shape, 0, grad), None, None, None
 
 
-def _vmap_segments(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+def _vmap_segments(
+    run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]
+) -> Any:
     """A batch of b calls is one call with b times the segments."""
     keys, indptr, *rest = args
     batch = info.batch_size
@@ -91,7 +93,7 @@ def _vmap_segments(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...],
     return (values.view(batch, n), indices.view(batch, n) - first.to(indices.dtype)), (0, 0)
 
 
-# Registration --------------------------------------------------------------------------------------------------
+# Registration ---------------------------------------------------------------------------------------------
 
 
 def _register(
@@ -117,7 +119,7 @@ def _register(
             with below_autograd():
                 return op(*args)
 
-        setup_context = staticmethod(setup)
+        setup_context = staticmethod(setup)  # type: ignore[arg-type]
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:

@@ -159,7 +159,7 @@ class _Slot:
         return tuple(t[: self.size] for t in self.down)
 
 
-# Cutting runs into blocks -------------------------------------------------------------------------------------
+# Cutting runs into blocks ---------------------------------------------------------------------------------
 
 
 def _order(descending: bool) -> Callable[[Any], Any]:

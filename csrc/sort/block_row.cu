@@ -8,7 +8,8 @@ namespace {
 
 // Word: a record in a register, 32 bits (keys alone) or 64; kSide: 16-bit indices beside the keys.
 template <class Word, bool kSide, int kThreads, int kItems>
-__global__ void __launch_bounds__(kThreads, (sizeof(Word) == 4 && kThreads > 32 && kThreads < 256 ? 640 : 512) / kThreads)
+__global__ void __launch_bounds__(
+    kThreads, (sizeof(Word) == 4 && kThreads > 32 && kThreads < 256 ? 640 : 512) / kThreads)
     sort_block(const __grid_constant__ SortArgs args) {
   using T = Tile<kThreads, kItems>;
   const T tile(dynamic_memory, sizeof(Word));
@@ -83,7 +84,8 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
 
 template <class Word, bool kSide>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  constexpr int kMost = kSide ? 16 : 32;  // records a thread: an index beside its key takes registers
+  constexpr int kMost =
+      kSide ? 16 : 32;  // records a thread: an index beside its key takes registers
   if (plan.items < kMost) return start<Word, kSide, 32, 16>(args, plan, stream);
   switch (plan.threads) {
     case 32:

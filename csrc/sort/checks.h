@@ -17,8 +17,8 @@ struct SortShape {
 
 inline void check_index_bits(const char* op, int64_t index_bits, int64_t n) {
   check(index_bits == 64 || index_bits == 32, op, ": index_dtype must be int64 or int32");
-  check(index_bits == 64 || n <= INT32_MAX, op, ": index_dtype int32 holds no index of a dimension of ",
-        n);
+  check(index_bits == 64 || n <= INT32_MAX, op,
+        ": index_dtype int32 holds no index of a dimension of ", n);
 }
 
 inline SortShape check_sort(const char* op, const Tensor& input, int64_t dim) {
@@ -26,8 +26,8 @@ inline SortShape check_sort(const char* op, const Tensor& input, int64_t dim) {
   SortShape shape;
   shape.dtype = dtype_of(op, input.scalar_type());
   const int64_t rank = input.dim(), span = rank > 0 ? rank : 1;
-  check(dim >= -span && dim < span, op, ": dim must be between ", -span, " and ", span - 1, ", got ",
-        dim);
+  check(dim >= -span && dim < span, op, ": dim must be between ", -span, " and ", span - 1,
+        ", got ", dim);
   shape.dim = dim < 0 ? dim + span : dim;
   shape.last = rank == 0 || shape.dim == rank - 1;
   const auto sizes = input.sizes();

@@ -1,5 +1,5 @@
-// The sorts on the CPU: radix sort of (key, index) records or of keys; rows are spread over threads,
-// and one long row is sorted by all of them.
+// The sorts on the CPU: radix sort of (key, index) records or of keys; rows are spread over
+// threads, and one long row is sorted by all of them.
 #include <optional>
 
 #include "common/stable.h"
@@ -83,9 +83,7 @@ struct Writer {
 };
 
 int64_t slots_for(int64_t work) {
-  return work < 2 * kGrain
-             ? 1
-             : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
+  return work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
 }
 
 template <class Key, class Record, class Codec>
@@ -115,9 +113,8 @@ void long_row(const Problem& p, int64_t start, int64_t n, int64_t slots) {
   const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
   if (!(whole && facts.sorted))
     ParallelSorter<Record>(n, slots).sort(a.get(), b.get(), n, facts.varying(p.bits), false);
-  in_slots(slots, [&](int64_t slot) {
-    writer.write(a.get(), n * slot / slots, n * (slot + 1) / slots);
-  });
+  in_slots(slots,
+           [&](int64_t slot) { writer.write(a.get(), n * slot / slots, n * (slot + 1) / slots); });
 }
 
 template <class Key>
@@ -249,8 +246,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
     p.indices = result.indices->mutable_data_ptr();
   }
   const int64_t n = shape.n;
-  if (shape.rows > 0 && n > 0)
-    sort_any(p, shape.rows, n, [n](int64_t row) { return row * n; });
+  if (shape.rows > 0 && n > 0) sort_any(p, shape.rows, n, [n](int64_t row) { return row * n; });
   if (want_values) result.values = rows_back(*result.values, shape.dim, shape.last);
   if (want_indices) result.indices = rows_back(*result.indices, shape.dim, shape.last);
   return result;

@@ -66,12 +66,10 @@ class Sorter {
     if (bits.width() > kDigit && n * 2 * int64_t(sizeof(Record)) > kCacheBytes) {
       const BitRange digit{bits.top - kDigit, bits.top};
       int64_t starts[(1 << kDigit) + 1];
-      if (!split(a, b, n, digit, starts))
-        return sort_to(a, b, n, {bits.low, digit.low}, into_b);
+      if (!split(a, b, n, digit, starts)) return sort_to(a, b, n, {bits.low, digit.low}, into_b);
       for (int d = 0; d < 1 << kDigit; ++d) {
         const int64_t begin = starts[d], count = starts[d + 1] - begin;
-        if (count > 0)
-          sort_to(b + begin, a + begin, count, {bits.low, digit.low}, !into_b);
+        if (count > 0) sort_to(b + begin, a + begin, count, {bits.low, digit.low}, !into_b);
       }
       return;
     }

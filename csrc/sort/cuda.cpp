@@ -63,9 +63,16 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
   const Tensor source = rows_last(input, shape.dim, shape.last);
-  SortProblem problem{shape.dtype, shape.rows, shape.n, want_values, want_indices,
-                      static_cast<int>(index_bits), static_cast<int>(begin_bit),
-                      static_cast<int>(end_bit), device_info(device).sms, forced_algo()};
+  SortProblem problem{shape.dtype,
+                      shape.rows,
+                      shape.n,
+                      want_values,
+                      want_indices,
+                      static_cast<int>(index_bits),
+                      static_cast<int>(begin_bit),
+                      static_cast<int>(end_bit),
+                      device_info(device).sms,
+                      forced_algo()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;
@@ -173,9 +180,8 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
   set_order(args, dtype, descending, false);
   const cudaStream_t stream = current_stream(device);
 
-  const SegmentPlan plan = plan_segments({dtype, 1, n, true, true, static_cast<int>(index_bits), 0,
-                                          args.end_bit, sms},
-                                         args.rows);
+  const SegmentPlan plan = plan_segments(
+      {dtype, 1, n, true, true, static_cast<int>(index_bits), 0, args.end_bit, sms}, args.rows);
   const Tensor memory = workspace(op, keys, plan.workspace);
   char* const base = static_cast<char*>(memory.mutable_data_ptr());
   check_cuda(op, launch_clear(base, plan.clear_bytes, 4 * sms, stream));

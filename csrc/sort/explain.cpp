@@ -5,8 +5,8 @@
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
-    int dtype, int64_t rows, int64_t n, int values, int indices, int index_bits, int sms, int forced,
-    char* text, int64_t size) {
+    int dtype, int64_t rows, int64_t n, int values, int indices, int index_bits, int sms,
+    int forced, char* text, int64_t size) {
   using namespace gpuprims;
   const auto type = static_cast<Dtype>(dtype);
   const SortPlan p = plan_sort({type, rows, n, values != 0, indices != 0, index_bits, 0,

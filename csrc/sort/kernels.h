@@ -43,16 +43,16 @@ struct SortArgs {
 
 // Workspace of the device-wide sort.
 struct SweepSpace {
-  void* keys[2] = {};           // A and B
-  void* side[2] = {};           // indices beside keys, where they are not packed; B has a stride of
-  int side_step = 4;            // this many bytes an element between rows
-  void* status = nullptr;       // [tiles][256], 32 or 64 bits
-  uint64_t* counts = nullptr;   // [rows][passes][256]
-  RowState* state = nullptr;    // [rows]
-  uint32_t* next = nullptr;     // [passes]: the next tile
-  uint32_t* active = nullptr;   // [passes]: some row has this pass
-  uint32_t* totals = nullptr;   // segments: {rows, tiles}
-  uint32_t* tile_row = nullptr; // segments: [tiles]
+  void* keys[2] = {};          // A and B
+  void* side[2] = {};          // indices beside keys, where they are not packed; B has a stride of
+  int side_step = 4;           // this many bytes an element between rows
+  void* status = nullptr;      // [tiles][256], 32 or 64 bits
+  uint64_t* counts = nullptr;  // [rows][passes][256]
+  RowState* state = nullptr;   // [rows]
+  uint32_t* next = nullptr;    // [passes]: the next tile
+  uint32_t* active = nullptr;  // [passes]: some row has this pass
+  uint32_t* totals = nullptr;  // segments: {rows, tiles}
+  uint32_t* tile_row = nullptr;   // segments: [tiles]
   uint32_t* tile_base = nullptr;  // segments: [rows], the first tile
 };
 

@@ -1,5 +1,6 @@
-// The two codecs (common/radix_keys.h where an index follows, sort/codec.h where none does) with the
-// width at run time, so that kernels are instantiated on what they move and not on what it means.
+// The two codecs (common/radix_keys.h where an index follows, sort/codec.h where none does) with
+// the width at run time, so that kernels are instantiated on what they move and not on what it
+// means.
 #pragma once
 #include "sort/codec.h"
 
@@ -39,8 +40,14 @@ template <class Key, class Word>
 void set_order(OrderParams<Word>& order, Dtype dtype, bool descending, bool lossless) {
   const KeyCodec<Key> c = make_codec<Key>(dtype, !descending);
   const OrderCodec<Key> o = make_order_codec<Key>(dtype, descending);
-  order = {c.float_mask, c.sign,   c.infinity, c.negative_zero,
-           c.invert,     o.nans,   static_cast<Key>(~Key(0)), static_cast<int>(sizeof(Key)) * 8 - 1,
+  order = {c.float_mask,
+           c.sign,
+           c.infinity,
+           c.negative_zero,
+           c.invert,
+           o.nans,
+           static_cast<Key>(~Key(0)),
+           static_cast<int>(sizeof(Key)) * 8 - 1,
            lossless};
 }
 

@@ -25,7 +25,7 @@ constexpr int kDigits = 256;
 constexpr int kSegmentClasses = 4;  // blocks of 1,024, 4,096 and 8,192, and longer
 
 namespace sort_tuning {
-constexpr int kWarpItems = 8;    // a lane; rows of up to 256
+constexpr int kWarpItems = 8;  // a lane; rows of up to 256
 constexpr int kSweepThreads = 256;
 constexpr int kSweepItems = 32;  // at most 36: counters of 8 threads are bytes
 constexpr int kBlockItems = 32;
@@ -51,8 +51,8 @@ struct SortPlan {
   SortAlgo algo = SortAlgo::warp_row;
   int64_t grid = 0;  // 0: nothing to launch
   int threads = 0;
-  int lanes = 0;       // warp_row: lanes a row
-  int items = 0;       // block_row: elements a thread
+  int lanes = 0;        // warp_row: lanes a row
+  int items = 0;        // block_row: elements a thread
   bool packed = false;  // key and index in one 64-bit record
   int side = 0;         // bytes of an index that moves beside its key
   // sweep
@@ -60,7 +60,7 @@ struct SortPlan {
   int64_t tiles_per_row = 0;
   int64_t tiles = 0;
   bool wide_status = false;
-  bool b_keys = false;  // the second buffer is workspace, not the output
+  bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
   int64_t counts_at = 0, state_at = 0, next_at = 0, a_keys_at = 0, a_side_at = 0, b_keys_at = 0;
   int64_t workspace = 0;
@@ -72,7 +72,8 @@ constexpr int64_t sort_round_up(int64_t value, int64_t unit) {
 }
 constexpr int64_t sort_divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// The longest row that a block sorts: 256 threads, with half the items where indices move beside keys.
+// The longest row that a block sorts: 256 threads, with half the items where indices move beside
+// keys.
 constexpr int64_t block_limit(bool side) { return 256 * (side ? 16 : sort_tuning::kBlockItems); }
 
 // Threads and items of the block that sorts rows of up to n elements.
@@ -112,7 +113,8 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.b_keys_at = at;
   if (plan.b_keys) at += total * record;
   plan.workspace = at;
-  const int64_t moved = record + plan.side, out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
+  const int64_t moved = record + plan.side,
+                out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
   plan.traffic = total * (key + key + out + (plan.passes - 1) * 2 * moved);
 }
 
@@ -128,9 +130,13 @@ inline SortPlan plan_sort(const SortProblem& p) {
   const bool partial = p.begin_bit > 0 || p.end_bit < key * 8;
   const bool warp_fits = p.n <= 32 * t::kWarpItems;
   const bool block_fits = p.n <= block_limit(plan.side > 0);
-  SortAlgo algo = warp_fits ? SortAlgo::warp_row : block_fits ? SortAlgo::block_row : SortAlgo::sweep;
-  if (p.forced == SortAlgo::sweep || (p.forced == SortAlgo::block_row && block_fits)) algo = p.forced;
-  if (partial && algo == SortAlgo::warp_row) algo = SortAlgo::block_row;  // keys must be whole there
+  SortAlgo algo = warp_fits    ? SortAlgo::warp_row
+                  : block_fits ? SortAlgo::block_row
+                               : SortAlgo::sweep;
+  if (p.forced == SortAlgo::sweep || (p.forced == SortAlgo::block_row && block_fits))
+    algo = p.forced;
+  if (partial && algo == SortAlgo::warp_row)
+    algo = SortAlgo::block_row;  // keys must be whole there
   if (algo == SortAlgo::warp_row) {
     plan.algo = algo;
     plan.lanes = p.n <= 32 ? 4 : p.n <= 64 ? 8 : p.n <= 128 ? 16 : 32;
@@ -170,7 +176,8 @@ struct SegmentPlan {
 inline SegmentPlan plan_segments(const SortProblem& p, int64_t segments) {
   SegmentPlan plan;
   const bool side = dtype_bytes(p.dtype) == 8;
-  constexpr int64_t kLimits[kSegmentClasses] = {32 * sort_tuning::kWarpItems, 1024, 4096, kSweepTile};
+  constexpr int64_t kLimits[kSegmentClasses] = {32 * sort_tuning::kWarpItems, 1024, 4096,
+                                                kSweepTile};
   for (int c = 0; c < kSegmentClasses; ++c) {
     const bool unused = side && c == 2;  // blocks end at 4,096 there
     const int64_t over = side && c == 3 ? kLimits[2] : kLimits[c];

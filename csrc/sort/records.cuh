@@ -43,8 +43,8 @@ template <class Element, class Word>
 __device__ __forceinline__ void store_element(const SortArgs& args, const OrderParams<Word>& order,
                                               int64_t to, Word key, int64_t from) {
   const bool several = args.indices && order.several(key);
-  static_cast<Element*>(args.values)[to] =
-      several ? static_cast<const Element*>(args.input)[from] : static_cast<Element>(order.decode(key));
+  static_cast<Element*>(args.values)[to] = several ? static_cast<const Element*>(args.input)[from]
+                                                   : static_cast<Element>(order.decode(key));
 }
 
 // Writes the element that has this key; `from`, where it came from, matters to keys that are shared
@@ -113,8 +113,8 @@ struct Digit {
   }
 };
 
-// The same number, which the compiler takes for another: what was computed from it before is computed
-// anew, and not kept in registers (32 records a thread leave few).
+// The same number, which the compiler takes for another: what was computed from it before is
+// computed anew, and not kept in registers (32 records a thread leave few).
 __device__ __forceinline__ int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;

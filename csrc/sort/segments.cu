@@ -1,5 +1,5 @@
-// Segments by length, on the device: nobody waits to learn how many there are of which. The order of
-// the lists depends on timing, and nothing on the order of the lists.
+// Segments by length, on the device: nobody waits to learn how many there are of which. The order
+// of the lists depends on timing, and nothing on the order of the lists.
 #include "common/launch.h"
 #include "sort/records.cuh"
 
@@ -19,8 +19,10 @@ __global__ void __launch_bounds__(kThreads)
              (s == 0 && span.start != 0) || (s == args.rows - 1 && span.start + span.n != args.n);
     if (wrong || span.n <= 32 * sort_tuning::kWarpItems) continue;
     constexpr int kLong = kSegmentClasses - 1;
-    const int kind = span.n <= 1024 ? 0 : span.n <= 4096 ? 1
-                     : span.n <= kSweepTile && lists.list[2] ? 2 : kLong;
+    const int kind = span.n <= 1024                          ? 0
+                     : span.n <= 4096                        ? 1
+                     : span.n <= kSweepTile && lists.list[2] ? 2
+                                                             : kLong;
     if (kind < kLong) {
       const uint32_t at = atomicAdd(lists.count[kind], 1u);
       if (at < lists.capacity[kind]) lists.list[kind][at] = span;
@@ -40,8 +42,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Which row a tile of the sweep belongs to.
 __global__ void __launch_bounds__(kThreads)
-    segment_tiles(const __grid_constant__ SegmentLists lists, const __grid_constant__ SweepSpace space,
-                  int64_t capacity) {
+    segment_tiles(const __grid_constant__ SegmentLists lists,
+                  const __grid_constant__ SweepSpace space, int64_t capacity) {
   if (*lists.bad) return;
   const uint32_t rows = space.totals[0];
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -73,7 +75,8 @@ cudaError_t launch_segment_lists(const SortArgs& args, const SegmentLists& lists
   return launch(segment_tiles, shape, stream, lists, space, tiles);
 }
 
-cudaError_t launch_segment_fill(const SortArgs& args, bool floating, int grid, cudaStream_t stream) {
+cudaError_t launch_segment_fill(const SortArgs& args, bool floating, int grid,
+                                cudaStream_t stream) {
   return launch(segment_fill, {dim3(static_cast<unsigned>(grid)), dim3(kThreads)}, stream, args,
                 floating);
 }

@@ -18,10 +18,15 @@ static_assert(kThreads == kDigits && T::kSize == kSweepTile);
 
 // A row's role in a pass: 0 rests.
 enum Role : uint8_t {
-  kFromInput = 1, kFromA = 2, kFromB = 3,  // bits 0-1
-  kToA = 4, kToB = 8, kToOutput = 12,      // bits 2-3
-  kOdd = 16,                               // the number of passes before this one
-  kCopy = 32, kMirror = 64,
+  kFromInput = 1,
+  kFromA = 2,
+  kFromB = 3,  // bits 0-1
+  kToA = 4,
+  kToB = 8,
+  kToOutput = 12,  // bits 2-3
+  kOdd = 16,       // the number of passes before this one
+  kCopy = 32,
+  kMirror = 64,
 };
 
 struct SweepArgs {
@@ -57,7 +62,8 @@ __device__ __forceinline__ int64_t tile_count(const SweepArgs& args) {
 // Counts the digits of all passes and looks whether the row is sorted.
 template <class Key, class Word>
 __global__ void __launch_bounds__(kThreads)
-    sort_count(const __grid_constant__ SweepArgs args, const __grid_constant__ OrderParams<Word> order) {
+    sort_count(const __grid_constant__ SweepArgs args,
+               const __grid_constant__ OrderParams<Word> order) {
   constexpr int kPasses = sizeof(Key);
   __shared__ uint32_t counts[kPasses][kDigits];
   const int t = threadIdx.x, lane = t & 31;
@@ -72,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t tile = first; tile < end; ++tile) {
     const TilePlace place = tile_place(args, tile);
     const int64_t begin = place.in_row * kSweepTile;
-    const int count = static_cast<int>(
-        place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
+    const int count =
+        static_cast<int>(place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
     const Key* const from = input + place.span.start + begin;
     bool falls = false, rises = false;
 #pragma unroll 8
@@ -93,7 +99,8 @@ __global__ void __launch_bounds__(kThreads)
         const int low = args.sort.begin_bit + p * 8;
         const int width = args.sort.end_bit - low < 8 ? args.sort.end_bit - low : 8;
         const uint32_t mask = width <= 0 ? 0 : (1u << width) - 1;
-        atomicAdd(&counts[p][static_cast<uint32_t>(key >> (low < kPasses * 8 ? low : 0)) & mask], 1u);
+        atomicAdd(&counts[p][static_cast<uint32_t>(key >> (low < kPasses * 8 ? low : 0)) & mask],
+                  1u);
       }
     }
     RowState* const state = args.space.state + place.row;
@@ -116,12 +123,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A block a row: counts become the digits' first places, and roles are given out.
-__global__ void __launch_bounds__(kThreads) sort_plan_passes(const __grid_constant__ SweepArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    sort_plan_passes(const __grid_constant__ SweepArgs args) {
   __shared__ uint64_t sums[kThreads / 32];
   __shared__ uint32_t constant[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
-  const int64_t rows = args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0)
-                                         : row_count(args.sort);
+  const int64_t rows =
+      args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const uint64_t n = row_span(args.sort, row).n;
     if (t < kMaxPasses) constant[t] = 0;
@@ -238,7 +246,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr bool kSide = !std::is_same_v<Side, None>;
   using Index = std::conditional_t<kSide, Side, uint32_t>;
   if (!args.space.active[pass]) return;
-  constexpr int kWidest = sizeof(Record) > (kSide ? sizeof(Index) : 0) ? sizeof(Record) : sizeof(Index);
+  constexpr int kWidest =
+      sizeof(Record) > (kSide ? sizeof(Index) : 0) ? sizeof(Record) : sizeof(Index);
   const T tile(dynamic_memory, kWidest);
   __shared__ int64_t offsets[kDigits];  // where a digit's records of this tile go, less their rank
   __shared__ int64_t next;
@@ -255,8 +264,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int role = args.space.state[place.row].role[pass];
     if (role == 0) continue;
     const int64_t begin = place.in_row * kSweepTile, start = place.span.start;
-    const int count = static_cast<int>(
-        place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
+    const int count =
+        static_cast<int>(place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
     if (role & (kCopy | kMirror)) {
       move_tile(args, place, begin, count, role & kMirror);
       continue;
@@ -289,17 +298,15 @@ __global__ void __launch_bounds__(kThreads, 2)
     {
       Word records[kItems];
       tile.template take<Record>(records);
-      tile.rank(
-          rank, records, digit, count - t * kItems,
-          [&](int d, uint32_t found) {
-            mine = d == kDigits - 1 ? found - (kSweepTile - count) : found;
-            if (args.wide_status)
-              LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
-                  .announce(place.in_row, d, mine);
-            else
-              LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
-                  .announce(place.in_row, d, mine);
-          });
+      tile.rank(rank, records, digit, count - t * kItems, [&](int d, uint32_t found) {
+        mine = d == kDigits - 1 ? found - (kSweepTile - count) : found;
+        if (args.wide_status)
+          LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
+              .announce(place.in_row, d, mine);
+        else
+          LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
+              .announce(place.in_row, d, mine);
+      });
 #pragma unroll
       for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
     }
@@ -308,14 +315,14 @@ __global__ void __launch_bounds__(kThreads, 2)
                                .before(place.in_row, t, mine)
                          : LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
                                .before(place.in_row, t, mine));
-    offsets[t] = static_cast<int64_t>(
-                     args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
-                 earlier - tile.starts[t];
+    offsets[t] =
+        static_cast<int64_t>(args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
+        earlier - tile.starts[t];
     __syncthreads();
     if constexpr (!kSide) {
-      Record* const to_keys =
-          target == kToOutput ? nullptr
-                              : static_cast<Record*>(args.space.keys[target == kToB]) + start;
+      Record* const to_keys = target == kToOutput
+                                  ? nullptr
+                                  : static_cast<Record*>(args.space.keys[target == kToB]) + start;
 #pragma unroll 4
       for (int j = 0; j < kItems; ++j) {
         const int i = j * kThreads + t;
@@ -330,9 +337,9 @@ __global__ void __launch_bounds__(kThreads, 2)
           store_value(args.sort, start + to, record, 0);
       }
     } else {
-      Record* const to_keys =
-          target == kToOutput ? nullptr
-                              : static_cast<Record*>(args.space.keys[target == kToB]) + start;
+      Record* const to_keys = target == kToOutput
+                                  ? nullptr
+                                  : static_cast<Record*>(args.space.keys[target == kToB]) + start;
       uint32_t digits[kItems / 4] = {};
       uint32_t several = 0;  // values that are known from their index alone
 #pragma unroll
@@ -376,10 +383,11 @@ __global__ void __launch_bounds__(kThreads, 2)
           to_side[to] = index;
           continue;
         }
-        if (several >> j & 1) copy_element(args.sort, start + to, start + static_cast<int64_t>(index));
-        store_index(args.sort, start + to,
-                    args.sort.indptr ? start + static_cast<int64_t>(index)
-                                     : static_cast<int64_t>(index));
+        if (several >> j & 1)
+          copy_element(args.sort, start + to, start + static_cast<int64_t>(index));
+        store_index(
+            args.sort, start + to,
+            args.sort.indptr ? start + static_cast<int64_t>(index) : static_cast<int64_t>(index));
       }
     }
   }
@@ -436,8 +444,7 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort,        space,       plan.tiles_per_row,
-                       plan.tiles,  plan.passes, plan.wide_status};
+  const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles, plan.passes, plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

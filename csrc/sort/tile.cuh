@@ -36,9 +36,9 @@ struct Ranks {
 template <int kThreads_, int kItems_>
 struct Tile {
   static constexpr int kThreads = kThreads_, kItems = kItems_, kSize = kThreads * kItems;
-  static constexpr int kRows = kDigits / 4;       // words of a column: 4 digits each
-  static constexpr int kGroups = kThreads / 8;    // 8 threads: their counts fit a byte
-  static constexpr int kStride = kGroups * 2 + 2; // words of a row of group sums, padded
+  static constexpr int kRows = kDigits / 4;        // words of a column: 4 digits each
+  static constexpr int kGroups = kThreads / 8;     // 8 threads: their counts fit a byte
+  static constexpr int kStride = kGroups * 2 + 2;  // words of a row of group sums, padded
   static_assert(7 * kItems <= 255 && kSize <= 65535 && kGroups <= 32 && kThreads <= kDigits);
 
   static constexpr int kCounterBytes = kRows * kThreads * 4;
@@ -49,7 +49,9 @@ struct Tile {
   }
   static constexpr int kGroupBytes = kRows * kStride * 4;
   static constexpr int kTailBytes = kGroupBytes + 2 * kDigits * 4 + 64;
-  static constexpr int bytes(int record) { return (stage_bytes(record) + 15) / 16 * 16 + kTailBytes; }
+  static constexpr int bytes(int record) {
+    return (stage_bytes(record) + 15) / 16 * 16 + kTailBytes;
+  }
 
   unsigned char* stage;  // counters, or records
   uint32_t* groups;      // [kRows][kStride]: for each group of threads, 4 sums of 16 bits
@@ -91,15 +93,16 @@ struct Tile {
         else if constexpr (sizeof(Record) == 4)
           records[v * kEach + e] = word[e];
         else
-          records[v * kEach + e] = static_cast<Record>(
-              word[e * sizeof(Record) / 4] >> (e * sizeof(Record) % 4 * 8));
+          records[v * kEach + e] =
+              static_cast<Record>(word[e * sizeof(Record) / 4] >> (e * sizeof(Record) % 4 * 8));
       }
     }
   }
 
-  // rank[i]: the place of records[i], of which this thread has `left`, in the tile's order by digit.
-  // What lies behind them counts as the last digit and, being last, stays behind. All threads; the
-  // stage's records are gone. `counted` is called with each of this thread's digits and its count.
+  // rank[i]: the place of records[i], of which this thread has `left`, in the tile's order by
+  // digit. What lies behind them counts as the last digit and, being last, stays behind. All
+  // threads; the stage's records are gone. `counted` is called with each of this thread's digits
+  // and its count.
   template <bool kPacked, class Word, class Counted>
   __device__ __forceinline__ void rank(Ranks<kItems, kPacked>& rank, const Word (&records)[kItems],
                                        Digit digit, int left, const Counted& counted) const {

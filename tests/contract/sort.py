@@ -94,13 +94,13 @@ def _argsort_huge(device: Device, dtype: torch.dtype) -> None:
 
 
 def _keys_huge(device: Device, dtype: torch.dtype) -> None:
-    x, low, high = _huge_input(device, dtype)
+    x, _, _ = _huge_input(device, dtype)
     values = sort_keys(x)
     assert values[[0, 3, 4, -4, -3, -1]].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def _segments_huge(device: Device, dtype: torch.dtype) -> None:
-    x, low, high = _huge_input(device, dtype)
+    x, low, _ = _huge_input(device, dtype)
     keys, indices, _ = segment_sort(x, torch.tensor([0, 6, 6, _HUGE], device=device))
     assert keys[[0, 1, 5, 6, 8, 9, -3, -1]].tolist() == [0, 1, 2, 0, 0, 1, 1, 2]
     assert indices[[0, 5]].tolist() == [5, 0] and indices[6:9].tolist() == low[1:]

@@ -54,7 +54,8 @@ void set_args(SortArgs& args, Dtype dtype, bool descending, bool lossless) {
     set_order<uint8_t>(args.order32, dtype, descending, lossless);
 }
 
-SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& args, int index_bytes) {
+SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& args,
+                    int index_bytes) {
   SweepSpace space;
   space.status = base;
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
@@ -78,13 +79,15 @@ std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int 
   std::vector<int64_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    if (begin == 0 && end == int(sizeof(T)) * 8) return descending ? row[a] > row[b] : row[a] < row[b];
+    if (begin == 0 && end == int(sizeof(T)) * 8)
+      return descending ? row[a] > row[b] : row[a] < row[b];
     return key(a) < key(b);
   });
   return order;
 }
 
-[[noreturn]] void bad(const char* what, Dtype dtype, int64_t rows, int64_t n, Data data, int64_t at) {
+[[noreturn]] void bad(const char* what, Dtype dtype, int64_t rows, int64_t n, Data data,
+                      int64_t at) {
   std::fprintf(stderr, "%s %s [%ld, %ld] data %d: wrong at %ld\n", what, dtype_name(dtype), rows, n,
                static_cast<int>(data), at);
   std::exit(1);
@@ -105,8 +108,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   std::vector<T> values(rows * n);
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
-  SortPlan plan = plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2,
-                             o.forced});
+  SortPlan plan =
+      plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2, o.forced});
   if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
@@ -120,7 +123,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   SortArgs args;
   args.input = x.data();
   if (o.values) args.values = values.data();
-  if (o.indices) args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
+  if (o.indices)
+    args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
   args.rows = rows, args.n = n, args.begin_bit = o.begin, args.end_bit = o.end;
   args.wide_index = o.index_bits == 64, args.packed = plan.packed;
   set_args<T>(args, dtype, o.descending, !o.indices);
@@ -148,7 +152,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
 }
 
 template <class T>
-void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsigned seed, bool wrong) {
+void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsigned seed,
+                    bool wrong) {
   std::mt19937 random(seed);
   simt::random.seed(seed);
   std::vector<int64_t> indptr(1, 0);
@@ -236,14 +241,16 @@ int main(int count, char** words) {
       check<uint8_t>(Dtype::u8, rows, n, data, seed, {.forced = sweep});
       check<int64_t>(Dtype::i64, rows, n, data, seed, {.indices = false, .forced = sweep});
       check<uint16_t>(Dtype::u16, rows, n, data, seed, {.indices = false, .forced = sweep});
-      check<double>(Dtype::f64, rows, n, data, seed, {.values = false, .index_bits = 32, .forced = sweep});
-      check<float>(Dtype::f32, rows, n, data, seed, {.descending = odd, .side = 8, .forced = sweep});
+      check<double>(Dtype::f64, rows, n, data, seed,
+                    {.values = false, .index_bits = 32, .forced = sweep});
+      check<float>(Dtype::f32, rows, n, data, seed,
+                   {.descending = odd, .side = 8, .forced = sweep});
     }
     check<uint32_t>(Dtype::u32, 2, 3000, data, seed, {.values = false, .begin = 3, .end = 14});
     check<uint32_t>(Dtype::u32, 1, 9000, data, seed, {.values = false, .begin = 4, .end = 9});
     check<uint64_t>(Dtype::u64, 1, 9000, data, seed, {.values = false, .begin = 0, .end = 1});
-    check_segments<float>(Dtype::f32, {0, 3, 70, 0, 257, 5000, 900, 0, 9000, 2, 20000, 0, 8193}, data,
-                          seed, false);
+    check_segments<float>(Dtype::f32, {0, 3, 70, 0, 257, 5000, 900, 0, 9000, 2, 20000, 0, 8193},
+                          data, seed, false);
     check_segments<int64_t>(Dtype::i64, {64, 1, 300, 5000, 200, 0, 1100}, data, seed, false);
   }
   check_segments<int32_t>(Dtype::i32, {5, 900, 3, 5000}, Data::random, seed, true);
