@@ -12,6 +12,7 @@ __global__ void __launch_bounds__(
     kThreads, (sizeof(Word) == 4 && kThreads > 32 && kThreads < 256 ? 640 : 512) / kThreads)
     sort_block(const __grid_constant__ SortArgs args) {
   using T = Tile<kThreads, kItems>;
+  constexpr int kBatch = 8;
   const T tile(dynamic_memory, sizeof(Word));
   uint16_t* const side = reinterpret_cast<uint16_t*>(dynamic_memory + T::bytes(sizeof(Word)));
   __shared__ unsigned long long ones, zeros;  // bits that some key has, that some key lacks
@@ -24,13 +25,12 @@ __global__ void __launch_bounds__(
     __syncthreads();
     uint64_t some = 0, lacking = 0;
     Word* const waiting = tile.template waiting<Word>();
-#pragma unroll 4
-    for (int i = t; i < n; i += kThreads) {
-      const uint64_t key = load_key(args, row.start + i);
+    load_keys<kItems, kBatch>(args, row.start, t, kThreads, n, [&](int i, auto found) {
+      const uint64_t key = found;
       some |= key, lacking |= ~key;
       waiting[T::template place<Word>(i)] =
           static_cast<Word>(args.packed ? key << 32 | static_cast<uint32_t>(i) : key);
-    }
+    });
     atomicOr(&ones, static_cast<unsigned long long>(some));
     atomicOr(&zeros, static_cast<unsigned long long>(lacking));
     if (kSide)
@@ -59,17 +59,29 @@ __global__ void __launch_bounds__(
       }
       __syncthreads();
     }
-#pragma unroll 4
-    for (int i = t; i < n; i += kThreads) {
-      const Word record = waiting[T::template place<Word>(i)];
-      if constexpr (kSide)
-        store_pair(args, row.start, i, record, side[i]);
-      else if (args.packed)
-        store_pair(args, row.start, i, static_cast<uint64_t>(record) >> 32 % (sizeof(Word) * 8),
-                   static_cast<uint32_t>(record));
-      else
-        store_value(args, row.start + i, record, 0);
-    }
+    by_width(args, [&](auto elements) {
+      using Key = typename decltype(elements)::Word;
+#pragma unroll 1
+      for (int j = 0; j < kItems; j += kBatch) {
+        Word record[kBatch];
+        uint32_t index[kBatch];
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          const int i = t + (j + b) * kThreads;
+          record[b] = waiting[T::template place<Word>(i)];
+          index[b] = kSide ? side[i] : static_cast<uint32_t>(record[b]);
+        }
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          const int i = t + (j + b) * kThreads;
+          if (i >= n) break;
+          const Key key = static_cast<Key>(args.packed ? static_cast<uint64_t>(record[b]) >> 32
+                                                       : uint64_t{record[b]});
+          elements.store(row.start + i, key, row.start + index[b]);
+          if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index[b]));
+        }
+      }
+    });
     __syncthreads();
   }
 }

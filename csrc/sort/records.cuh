@@ -25,67 +25,69 @@ __device__ __forceinline__ int64_t row_count(const SortArgs& args) {
   return args.list_count ? *args.list_count : args.rows;
 }
 
-// The key of element `at` of the input.
-__device__ __forceinline__ uint64_t load_key(const SortArgs& args, int64_t at) {
+// Elements of one width and their keys; widths differ at run time, and are told apart outside of
+// the loops (by_width), so that loads of several elements are on their way together.
+template <class Element>
+struct Elements {
+  using Word = std::conditional_t<sizeof(Element) == 8, uint64_t, uint32_t>;
+  const SortArgs& args;
+
+  __device__ __forceinline__ const OrderParams<Word>& order() const {
+    if constexpr (sizeof(Element) == 8)
+      return args.order64;
+    else
+      return args.order32;
+  }
+  __device__ __forceinline__ const Element* input() const {
+    return static_cast<const Element*>(args.input);
+  }
+  __device__ __forceinline__ Word key(Element bits) const { return order().encode(bits); }
+
+  // Writes the element that has this key; `from`, where it came from, matters to keys that are
+  // shared by several bit patterns.
+  __device__ __forceinline__ void store(int64_t to, Word key, int64_t from) const {
+    Element* const values = static_cast<Element*>(args.values);
+    if (!values) return;
+    values[to] = order().several(key) ? input()[from] : static_cast<Element>(order().decode(key));
+  }
+};
+
+template <class Body>
+__device__ __forceinline__ void by_width(const SortArgs& args, const Body& body) {
   switch (args.bytes) {
     case 1:
-      return args.order32.encode(static_cast<const uint8_t*>(args.input)[at]);
+      return body(Elements<uint8_t>{args});
     case 2:
-      return args.order32.encode(static_cast<const uint16_t*>(args.input)[at]);
+      return body(Elements<uint16_t>{args});
     case 4:
-      return args.order32.encode(static_cast<const uint32_t*>(args.input)[at]);
+      return body(Elements<uint32_t>{args});
     default:
-      return args.order64.encode(static_cast<const uint64_t*>(args.input)[at]);
+      return body(Elements<uint64_t>{args});
   }
 }
 
-template <class Element, class Word>
-__device__ __forceinline__ void store_element(const SortArgs& args, const OrderParams<Word>& order,
-                                              int64_t to, Word key, int64_t from) {
-  const bool several = args.indices && order.several(key);
-  static_cast<Element*>(args.values)[to] = several ? static_cast<const Element*>(args.input)[from]
-                                                   : static_cast<Element>(order.decode(key));
-}
-
-// Writes the element that has this key; `from`, where it came from, matters to keys that are shared
-// by several bit patterns.
-__device__ __forceinline__ void store_value(const SortArgs& args, int64_t to, uint64_t key,
-                                            int64_t from) {
-  if (!args.values) return;
-  const uint32_t low = static_cast<uint32_t>(key);
-  switch (args.bytes) {
-    case 1:
-      return store_element<uint8_t>(args, args.order32, to, low, from);
-    case 2:
-      return store_element<uint16_t>(args, args.order32, to, low, from);
-    case 4:
-      return store_element<uint32_t>(args, args.order32, to, low, from);
-    default:
-      return store_element<uint64_t>(args, args.order64, to, key, from);
-  }
-}
-
-__device__ __forceinline__ bool is_several(const SortArgs& args, uint64_t key) {
-  return args.bytes == 8 ? args.order64.several(key)
-                         : args.order32.several(static_cast<uint32_t>(key));
-}
-
-__device__ __forceinline__ void copy_element(const SortArgs& args, int64_t to, int64_t from) {
-  if (!args.values) return;
-  const auto copy = [&](auto element) {
-    using Element = decltype(element);
-    static_cast<Element*>(args.values)[to] = static_cast<const Element*>(args.input)[from];
-  };
-  switch (args.bytes) {
-    case 1:
-      return copy(uint8_t{});
-    case 2:
-      return copy(uint16_t{});
-    case 4:
-      return copy(uint32_t{});
-    default:
-      return copy(uint64_t{});
-  }
+// Calls put(i, key) for i = first, first + step ... below count: kItems of them at most, kBatch
+// loads at a time.
+template <int kItems, int kBatch, class Put>
+__device__ __forceinline__ void load_keys(const SortArgs& args, int64_t start, int first, int step,
+                                          int count, const Put& put) {
+  by_width(args, [&](auto elements) {
+    const auto* const from = elements.input() + start;
+#pragma unroll 1
+    for (int j = 0; j < kItems; j += kBatch) {
+      std::remove_cv_t<std::remove_reference_t<decltype(*from)>> raw[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + (j + b) * step;
+        raw[b] = i < count ? from[i] : 0;
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = first + (j + b) * step;
+        if (i < count) put(i, elements.key(raw[b]));
+      }
+    }
+  });
 }
 
 __device__ __forceinline__ void store_index(const SortArgs& args, int64_t to, int64_t index) {
@@ -95,11 +97,9 @@ __device__ __forceinline__ void store_index(const SortArgs& args, int64_t to, in
     static_cast<int32_t*>(args.indices)[to] = static_cast<int32_t>(index);
 }
 
-// Element `index` of the row at `start` goes to place `to` of the row.
-__device__ __forceinline__ void store_pair(const SortArgs& args, int64_t start, int64_t to,
-                                           uint64_t key, int64_t index) {
-  store_value(args, start + to, key, start + index);
-  if (args.indices) store_index(args, start + to, args.indptr ? start + index : index);
+// Where element `index` of the row at `start` was, as the caller counts.
+__device__ __forceinline__ int64_t index_of(const SortArgs& args, int64_t start, int64_t index) {
+  return args.indptr ? start + index : index;
 }
 
 // A key's digit, [low, low + width) of its bits.

@@ -70,6 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;
+  const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == kPasses * 8;
   for (int p = 0; p < args.passes; ++p) counts[p][t] = 0;
   __syncthreads();
   // A block's tiles follow each other, so that counts are handed on once a row.
@@ -82,25 +83,38 @@ __global__ void __launch_bounds__(kThreads)
         static_cast<int>(place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
     const Key* const from = input + place.span.start + begin;
     bool falls = false, rises = false;
-#pragma unroll 8
-    for (int j = 0; j < kItems; ++j) {
-      const int i = j * kThreads + t;
-      const bool here = i < count;
-      const Word key = here ? order.encode(from[i]) : Word(0);
-      Word before = __shfl_sync(~0u, key, lane - 1);
-      if (lane == 0 && here && (i > 0 || begin > 0)) before = order.encode(from[i - 1]);
-      if (here && (i > 0 || begin > 0)) {
-        falls |= key < before;
-        rises |= keys_alone ? key > before : key >= before;
+    constexpr int kBatch = 8;
+#pragma unroll 1
+    for (int j = 0; j < kItems; j += kBatch) {
+      Key raw[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = (j + b) * kThreads + t;
+        raw[b] = i < count ? from[i] : Key(0);
       }
-      if (!here) continue;
-      for (int p = 0; p < kPasses; ++p) {
-        if (p >= args.passes) break;
-        const int low = args.sort.begin_bit + p * 8;
-        const int width = args.sort.end_bit - low < 8 ? args.sort.end_bit - low : 8;
-        const uint32_t mask = width <= 0 ? 0 : (1u << width) - 1;
-        atomicAdd(&counts[p][static_cast<uint32_t>(key >> (low < kPasses * 8 ? low : 0)) & mask],
-                  1u);
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = (j + b) * kThreads + t;
+        const bool here = i < count, second = here && (i > 0 || begin > 0);
+        const Word key = order.encode(raw[b]);
+        Word before = __shfl_sync(~0u, key, lane - 1);
+        if (lane == 0 && second) before = order.encode(from[i - 1]);
+        falls |= second && key < before;
+        rises |= second && (keys_alone ? key > before : key >= before);
+        if (!here) continue;
+        if (whole) {
+#pragma unroll
+          for (int p = 0; p < kPasses; ++p)
+            atomicAdd(&counts[p][static_cast<uint32_t>(key >> (p * 8)) & 255], 1u);
+        } else {
+          for (int p = 0; p < args.passes; ++p) {
+            const int low = args.sort.begin_bit + p * 8;
+            const int width = args.sort.end_bit - low < 8 ? args.sort.end_bit - low : 8;
+            const uint32_t mask = width <= 0 ? 0 : (1u << width) - 1;
+            const Word shifted = mask ? key >> low : 0;
+            atomicAdd(&counts[p][static_cast<uint32_t>(shifted) & mask], 1u);
+          }
+        }
       }
     }
     RowState* const state = args.space.state + place.row;
@@ -216,24 +230,95 @@ struct LookBack {
   }
 };
 
-__device__ __forceinline__ uint64_t rest_key(const SweepArgs& args, uint64_t record) {
-  return args.sort.packed ? record >> 32 : record;
-}
-
 // A sorted row's tile: as it is, or mirrored.
-__device__ void move_tile(const SweepArgs& args, const TilePlace& place, int64_t begin, int count,
-                          bool mirror) {
-  for (int i = threadIdx.x; i < count; i += kThreads) {
-    const int64_t from = begin + i;
-    const uint64_t key = load_key(args.sort, place.span.start + from);
-    store_pair(args.sort, place.span.start, mirror ? place.span.n - 1 - from : from, key, from);
-  }
+__device__ __noinline__ void move_tile(const SweepArgs& args, const TilePlace& place, int64_t begin,
+                                       int count, bool mirror) {
+  const int64_t start = place.span.start, last = place.span.n - 1;
+  by_width(args.sort, [&](auto elements) {
+    const auto* const from = elements.input() + start + begin;
+#pragma unroll 1
+    for (int j = 0; j < kItems; j += 8) {
+      std::remove_cv_t<std::remove_reference_t<decltype(*from)>> raw[8];
+#pragma unroll
+      for (int b = 0; b < 8; ++b) {
+        const int i = (j + b) * kThreads + threadIdx.x;
+        raw[b] = i < count ? from[i] : 0;
+      }
+#pragma unroll
+      for (int b = 0; b < 8; ++b) {
+        const int i = (j + b) * kThreads + threadIdx.x;
+        if (i >= count) break;
+        const int64_t was = begin + i, to = start + (mirror ? last - was : was);
+        if (args.sort.values)
+          static_cast<std::remove_cv_t<std::remove_reference_t<decltype(*from)>>*>(
+              args.sort.values)[to] = raw[b];
+        if (args.sort.indices) store_index(args.sort, to, index_of(args.sort, start, was));
+      }
+    }
+  });
 }
 
 template <class Index>
 __device__ __forceinline__ Index* side_of(const SweepArgs& args, bool b, int64_t start) {
   return reinterpret_cast<Index*>(static_cast<unsigned char*>(args.space.side[b]) +
                                   start * (b ? args.space.side_step : int(sizeof(Index))));
+}
+
+// Records of a tile into its stage, 16 bytes a load where they lie so.
+template <class Record>
+__device__ __forceinline__ void load_records(const T& tile, const Record* from, int count) {
+  constexpr int kEach = 16 / sizeof(Record), kBatch = 8;
+  const int t = threadIdx.x;
+  Record* const waiting = tile.waiting<Record>();
+  if (count == kSweepTile && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+    constexpr int kVectors = kItems / kEach, kSome = kVectors < kBatch ? kVectors : kBatch;
+#pragma unroll
+    for (int j = 0; j < kVectors; j += kSome) {
+      uint4 raw[kSome];
+#pragma unroll
+      for (int b = 0; b < kSome; ++b)
+        raw[b] = reinterpret_cast<const uint4*>(from)[(j + b) * kThreads + t];
+#pragma unroll
+      for (int b = 0; b < kSome; ++b)
+        *reinterpret_cast<uint4*>(waiting + T::place<Record>(((j + b) * kThreads + t) * kEach)) =
+            raw[b];
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int j = 0; j < kItems; j += kBatch) {
+    Record raw[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = (j + b) * kThreads + t;
+      raw[b] = i < count ? from[i] : Record(0);
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = (j + b) * kThreads + t;
+      if (i < count) waiting[T::place<Record>(i)] = raw[b];
+    }
+  }
+}
+
+// The values of which the key does not tell the bits; rare, and so out of the way.
+template <class Index>
+__device__ __noinline__ void copy_several(const SweepArgs& args, const TilePlace& place,
+                                          const T& tile, uint32_t several, const Index* moving,
+                                          const int64_t* offsets,
+                                          const uint32_t (&digits)[kItems / 4]) {
+  by_width(args.sort, [&](auto elements) {
+    using Element = std::remove_cv_t<std::remove_reference_t<decltype(*elements.input())>>;
+    if (!args.sort.values) return;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      if (!(several >> j & 1)) continue;
+      const int i = j * kThreads + threadIdx.x;
+      const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
+      static_cast<Element*>(args.sort.values)[place.span.start + to] =
+          elements.input()[place.span.start + static_cast<int64_t>(moving[i])];
+    }
+  });
 }
 
 struct None {};
@@ -246,6 +331,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr bool kSide = !std::is_same_v<Side, None>;
   using Index = std::conditional_t<kSide, Side, uint32_t>;
   if (!args.space.active[pass]) return;
+  constexpr int kBatch = 8;
   constexpr int kWidest =
       sizeof(Record) > (kSide ? sizeof(Index) : 0) ? sizeof(Record) : sizeof(Index);
   const T tile(dynamic_memory, kWidest);
@@ -273,23 +359,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int source = role & 3, target = role & 12;
     Record* const waiting = tile.template waiting<Record>();
     if (source == kFromInput) {
-#pragma unroll 8
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        if (i >= count) break;
-        const uint64_t key = load_key(args.sort, start + begin + i);
+      load_keys<kItems, kBatch>(args.sort, start + begin, t, kThreads, count, [&](int i, auto key) {
         waiting[T::template place<Record>(i)] = static_cast<Record>(
-            args.sort.packed ? key << 32 | static_cast<uint32_t>(begin + i) : key);
-      }
+            args.sort.packed ? uint64_t{key} << 32 | static_cast<uint32_t>(begin + i) : key);
+      });
     } else {
-      const Record* const from =
-          static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
-#pragma unroll 8
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        if (i >= count) break;
-        waiting[T::template place<Record>(i)] = from[i];
-      }
+      load_records(tile,
+                   static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin,
+                   count);
     }
     __syncthreads();
     Ranks<kItems, sizeof(Word) == 8> rank;
@@ -319,44 +396,54 @@ __global__ void __launch_bounds__(kThreads, 2)
         static_cast<int64_t>(args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
         earlier - tile.starts[t];
     __syncthreads();
-    if constexpr (!kSide) {
-      Record* const to_keys = target == kToOutput
-                                  ? nullptr
-                                  : static_cast<Record*>(args.space.keys[target == kToB]) + start;
-#pragma unroll 4
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        if (i >= count) break;
-        const Word record = waiting[i];
-        const int64_t to = offsets[digit.of(record)] + i;
-        if (to_keys)
-          to_keys[to] = static_cast<Record>(record);
-        else if (args.sort.packed)
-          store_pair(args.sort, start, to, rest_key(args, record), static_cast<uint32_t>(record));
-        else
-          store_value(args.sort, start + to, record, 0);
-      }
-    } else {
-      Record* const to_keys = target == kToOutput
-                                  ? nullptr
-                                  : static_cast<Record*>(args.space.keys[target == kToB]) + start;
-      uint32_t digits[kItems / 4] = {};
-      uint32_t several = 0;  // values that are known from their index alone
+    Record* const to_keys = target == kToOutput
+                                ? nullptr
+                                : static_cast<Record*>(args.space.keys[target == kToB]) + start;
+    uint32_t digits[kSide ? kItems / 4 : 1] = {};
+    uint32_t several = 0;  // of this thread's values, those that are known from their index alone
+    const auto move_keys = [&](auto&& store) {
+    // A batch's records and places first: stores to memory would hold up what is read after them.
+#pragma unroll(kSide ? kItems / kBatch : 1)
+      for (int j = 0; j < kItems; j += kBatch) {
+        Word record[kBatch];
+        int64_t to[kBatch];
 #pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        if (i >= count) continue;
-        const Record record = waiting[i];
-        const uint32_t d = digit.of(static_cast<Word>(record));
-        digits[j / 4] |= d << (j % 4 * 8);
-        const int64_t to = offsets[d] + i;
-        if (to_keys)
-          to_keys[to] = record;
-        else if (is_several(args.sort, record))
-          several |= 1u << j;
-        else
-          store_value(args.sort, start + to, record, 0);
+        for (int b = 0; b < kBatch; ++b) record[b] = waiting[(j + b) * kThreads + t];
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          const uint32_t d = digit.of(record[b]);
+          to[b] = offsets[d] + (j + b) * kThreads + t;
+          if constexpr (kSide) digits[(j + b) / 4] |= d << ((j + b) % 4 * 8);
+        }
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b)
+          if ((j + b) * kThreads + t < count) store(j + b, to[b], record[b]);
       }
+    };
+    if (to_keys) {
+      move_keys([&](int, int64_t to, Word record) { to_keys[to] = static_cast<Record>(record); });
+    } else {
+      by_width(args.sort, [&](auto elements) {
+        using Key = typename decltype(elements)::Word;
+        if constexpr (sizeof(Key) > sizeof(Word)) return;
+        move_keys([&](int j, int64_t to, Word record) {
+          const Key key =
+              static_cast<Key>(args.sort.packed ? uint64_t{record} >> 32 : uint64_t{record});
+          if constexpr (kSide) {
+            if (elements.order().several(key))
+              several |= 1u << j;
+            else
+              elements.store(start + to, key, 0);
+          } else {
+            elements.store(start + to, key, start + static_cast<uint32_t>(record));
+            if (args.sort.packed)
+              store_index(args.sort, start + to,
+                          index_of(args.sort, start, static_cast<uint32_t>(record)));
+          }
+        });
+      });
+    }
+    if constexpr (kSide) {
       __syncthreads();
       Index* const moving = tile.template waiting<Index>();
       if (source == kFromInput) {
@@ -367,28 +454,39 @@ __global__ void __launch_bounds__(kThreads, 2)
         const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
         // Consecutive indices of a thread straight from memory: its lines are used whole.
 #pragma unroll
-        for (int i = 0; i < kItems; ++i)
-          if (t * kItems + i < count) moving[rank[i]] = from[t * kItems + i];
+        for (int j = 0; j < kItems; j += kBatch) {
+          Index index[kBatch];
+#pragma unroll
+          for (int b = 0; b < kBatch; ++b)
+            index[b] = t * kItems + j + b < count ? from[t * kItems + j + b] : 0;
+#pragma unroll
+          for (int b = 0; b < kBatch; ++b) moving[rank[j + b]] = index[b];
+        }
       }
       __syncthreads();
       Index* const to_side =
           target == kToOutput ? nullptr : side_of<Index>(args, target == kToB, start);
 #pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        if (i >= count) continue;
-        const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
-        const Index index = moving[i];
-        if (to_side) {
-          to_side[to] = index;
-          continue;
+      for (int j = 0; j < kItems; j += kBatch) {
+        Index index[kBatch];
+        int64_t to[kBatch];
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          index[b] = moving[(j + b) * kThreads + t];
+          to[b] = offsets[digits[(j + b) / 4] >> ((j + b) % 4 * 8) & 255] + (j + b) * kThreads + t;
         }
-        if (several >> j & 1)
-          copy_element(args.sort, start + to, start + static_cast<int64_t>(index));
-        store_index(
-            args.sort, start + to,
-            args.sort.indptr ? start + static_cast<int64_t>(index) : static_cast<int64_t>(index));
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          if ((j + b) * kThreads + t >= count) continue;
+          const int64_t from = static_cast<int64_t>(index[b]);
+          if (to_side) {
+            to_side[to[b]] = index[b];
+            continue;
+          }
+          store_index(args.sort, start + to[b], index_of(args.sort, start, from));
+        }
       }
+      if (several) copy_several(args, place, tile, several, moving, offsets, digits);
     }
   }
 }

@@ -98,30 +98,47 @@ __global__ void __launch_bounds__(kThreads) sort_warp(const __grid_constant__ So
     const int n = static_cast<int>(row.n);
     if (!__any_sync(~0u, n > 0)) continue;
     Record v[kItems];
+    by_width(args, [&](auto elements) {
+      const auto* const from = elements.input() + row.start;
+      std::remove_cv_t<std::remove_reference_t<decltype(*from)>> raw[kItems];
 #pragma unroll
-    for (int e = 0; e < kItems; ++e) {
-      const int i = e * kLanes + lane;
-      v[e] = i < n ? make_record<Record>(args, load_key(args, row.start + i), i)
-                   : make_record<Record>(args, ~uint64_t{0}, ~0u);
-    }
+      for (int e = 0; e < kItems; ++e) raw[e] = e * kLanes + lane < n ? from[e * kLanes + lane] : 0;
+#pragma unroll
+      for (int e = 0; e < kItems; ++e) {
+        const int i = e * kLanes + lane;
+        v[e] = i < n ? make_record<Record>(args, elements.key(raw[e]), i)
+                     : make_record<Record>(args, ~uint64_t{0}, ~0u);
+      }
+    });
     sort_lanes<Record, kLanes>(v, lane);
     __syncwarp();
 #pragma unroll
     for (int e = 0; e < kItems; ++e) buffer[group][lane * (kItems + 1) + e] = v[e];
     __syncwarp();
+    by_width(args, [&](auto elements) {
+      using Key = typename decltype(elements)::Word;
+      Record record[kItems];
 #pragma unroll
-    for (int e = 0; e < kItems; ++e) {
-      const int i = e * kLanes + lane;
-      if (i >= n) break;
-      const Record record = buffer[group][i + i / kItems];
-      if constexpr (sizeof(Record) > 8)
-        store_pair(args, row.start, i, record.key, record.index);
-      else if (args.packed)
-        store_pair(args, row.start, i, static_cast<uint64_t>(record) >> 32,
-                   static_cast<uint32_t>(record));
-      else
-        store_value(args, row.start + i, record, 0);
-    }
+      for (int e = 0; e < kItems; ++e) {
+        const int i = e * kLanes + lane;
+        record[e] = buffer[group][i + i / kItems];
+      }
+#pragma unroll
+      for (int e = 0; e < kItems; ++e) {
+        const int i = e * kLanes + lane;
+        if (i >= n) break;
+        uint64_t key;
+        uint32_t index;
+        if constexpr (sizeof(Record) > 8) {
+          key = record[e].key, index = record[e].index;
+        } else {
+          key = args.packed ? static_cast<uint64_t>(record[e]) >> 32 : record[e];
+          index = static_cast<uint32_t>(record[e]);
+        }
+        elements.store(row.start + i, static_cast<Key>(key), row.start + index);
+        if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index));
+      }
+    });
   }
 }
 
