@@ -11,6 +11,7 @@ import torch
 
 from .aggregate import neighbor_aggregate
 from .graph import Graph
+from .sort import sort
 from .topk import topk
 
 
@@ -43,6 +44,13 @@ def topk_case(rows: int, n: int, k: int, device: torch.device) -> Case:
     order = torch.rand(rows, n, generator=generator, dtype=torch.float64).argsort(-1)
     x = order.to(device, torch.float32)  # exact up to 2^24
     return Case("topk", f"{rows}x{n} k={k}", lambda: topk(x, k), lambda: torch.topk(x, k))
+
+
+def sort_case(rows: int, n: int, device: torch.device) -> Case:
+    """Normal numbers with ties, which a stable sort orders in one way alone."""
+    generator = torch.Generator().manual_seed(n)
+    x = torch.randn(rows, n, generator=generator).mul(1000).round().to(device)
+    return Case("sort", f"{rows}x{n}", lambda: sort(x), lambda: torch.sort(x, stable=True))
 
 
 def csr_tensor(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, width: int) -> torch.Tensor:

@@ -100,6 +100,8 @@ def _cases(device: torch.device) -> list[_compare.Case]:
     return [
         _compare.topk_case(64, 1000, 8, device),
         _compare.topk_case(1, 100_000, 50, device),
+        _compare.sort_case(64, 1000, device),
+        _compare.sort_case(1, 100_000, device),
         _compare.aggregate_case("500 nodes 4k edges", indptr, indices, 32, device),
     ]
 

@@ -108,11 +108,15 @@ template <class Key, class Record>
 void long_row(const Problem& p, int64_t start, int64_t n, int64_t slots) {
   const Key* const row = static_cast<const Key*>(p.input) + start;
   const Writer<Key> writer(p, row, start);
-  const auto a = buffer<Record>(p.op, n), b = buffer<Record>(p.op, n);
+  // The second buffer lies in the output where that is as wide.
+  const bool fits = p.wide_indices && sizeof(Record) == 8;
+  const auto a = buffer<Record>(p.op, n), own = buffer<Record>(p.op, fits ? 0 : n);
+  Record* const b =
+      fits ? reinterpret_cast<Record*>(static_cast<int64_t*>(p.indices) + start) : own.get();
   const KeyFacts facts = load_parallel(row, a.get(), n, writer.codec, p.bits, slots);
   const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
   if (!(whole && facts.sorted))
-    ParallelSorter<Record>(n, slots).sort(a.get(), b.get(), n, facts.varying(p.bits), false);
+    ParallelSorter<Record>(n, slots).sort(a.get(), b, n, facts.varying(p.bits), false);
   in_slots(slots,
            [&](int64_t slot) { writer.write(a.get(), n * slot / slots, n * (slot + 1) / slots); });
 }

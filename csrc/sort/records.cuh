@@ -52,26 +52,30 @@ struct Elements {
   }
 };
 
-template <class Body>
+// Only: the one type that elements can have there, or void.
+template <class Only = void, class Body>
 __device__ __forceinline__ void by_width(const SortArgs& args, const Body& body) {
-  switch (args.bytes) {
-    case 1:
-      return body(Elements<uint8_t>{args});
-    case 2:
-      return body(Elements<uint16_t>{args});
-    case 4:
-      return body(Elements<uint32_t>{args});
-    default:
-      return body(Elements<uint64_t>{args});
-  }
+  if constexpr (!std::is_void_v<Only>) {
+    return body(Elements<Only>{args});
+  } else
+    switch (args.bytes) {
+      case 1:
+        return body(Elements<uint8_t>{args});
+      case 2:
+        return body(Elements<uint16_t>{args});
+      case 4:
+        return body(Elements<uint32_t>{args});
+      default:
+        return body(Elements<uint64_t>{args});
+    }
 }
 
 // Calls put(i, key) for i = first, first + step ... below count: kItems of them at most, kBatch
 // loads at a time.
-template <int kItems, int kBatch, class Put>
+template <int kItems, int kBatch, class Only = void, class Put>
 __device__ __forceinline__ void load_keys(const SortArgs& args, int64_t start, int first, int step,
                                           int count, const Put& put) {
-  by_width(args, [&](auto elements) {
+  by_width<Only>(args, [&](auto elements) {
     const auto* const from = elements.input() + start;
 #pragma unroll 1
     for (int j = 0; j < kItems; j += kBatch) {

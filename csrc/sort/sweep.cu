@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kPasses = sizeof(Key);
   __shared__ uint32_t counts[kPasses][kDigits];
   const int t = threadIdx.x, lane = t & 31;
+  cudaGridDependencySynchronize();
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;
@@ -142,6 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ uint64_t sums[kThreads / 32];
   __shared__ uint32_t constant[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
+  cudaGridDependencySynchronize();
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -302,13 +304,12 @@ __device__ __forceinline__ void load_records(const T& tile, const Record* from, 
 }
 
 // The values of which the key does not tell the bits; rare, and so out of the way.
-template <class Index>
+template <class Element, class Index>
 __device__ __noinline__ void copy_several(const SweepArgs& args, const TilePlace& place,
                                           const T& tile, uint32_t several, const Index* moving,
                                           const int64_t* offsets,
                                           const uint32_t (&digits)[kItems / 4]) {
-  by_width(args.sort, [&](auto elements) {
-    using Element = std::remove_cv_t<std::remove_reference_t<decltype(*elements.input())>>;
+  by_width<Element>(args.sort, [&](auto elements) {
     if (!args.sort.values) return;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
@@ -330,6 +331,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
   using Index = std::conditional_t<kSide, Side, uint32_t>;
+  // A 64-bit record without an index beside it may be a packed one, of narrower keys.
+  using Only = std::conditional_t<sizeof(Record) == 8 && !kSide, void, Record>;
+  cudaGridDependencySynchronize();
   if (!args.space.active[pass]) return;
   constexpr int kBatch = 8;
   constexpr int kWidest =
@@ -359,10 +363,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int source = role & 3, target = role & 12;
     Record* const waiting = tile.template waiting<Record>();
     if (source == kFromInput) {
-      load_keys<kItems, kBatch>(args.sort, start + begin, t, kThreads, count, [&](int i, auto key) {
-        waiting[T::template place<Record>(i)] = static_cast<Record>(
-            args.sort.packed ? uint64_t{key} << 32 | static_cast<uint32_t>(begin + i) : key);
-      });
+      load_keys<kItems, kBatch, Only>(
+          args.sort, start + begin, t, kThreads, count, [&](int i, auto key) {
+            waiting[T::template place<Record>(i)] = static_cast<Record>(
+                args.sort.packed ? uint64_t{key} << 32 | static_cast<uint32_t>(begin + i) : key);
+          });
     } else {
       load_records(tile,
                    static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin,
@@ -423,9 +428,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (to_keys) {
       move_keys([&](int, int64_t to, Word record) { to_keys[to] = static_cast<Record>(record); });
     } else {
-      by_width(args.sort, [&](auto elements) {
+      by_width<Only>(args.sort, [&](auto elements) {
         using Key = typename decltype(elements)::Word;
-        if constexpr (sizeof(Key) > sizeof(Word)) return;
         move_keys([&](int j, int64_t to, Word record) {
           const Key key =
               static_cast<Key>(args.sort.packed ? uint64_t{record} >> 32 : uint64_t{record});
@@ -486,7 +490,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           store_index(args.sort, start + to[b], index_of(args.sort, start, from));
         }
       }
-      if (several) copy_several(args, place, tile, several, moving, offsets, digits);
+      if (several) copy_several<Record>(args, place, tile, several, moving, offsets, digits);
     }
   }
 }
@@ -502,6 +506,7 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
   constexpr int kSide = std::is_same_v<Side, None> ? 0 : sizeof(Side);
   shape.smem = T::bytes(std::max<int>(sizeof(Record), kSide));
+  shape.dependent = true;
   for (int pass = 0; pass < args.passes; ++pass)
     if (const auto code = launch(sort_pass<Record, Side>, shape, stream, args, pass)) return code;
   return cudaSuccess;
@@ -509,11 +514,13 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
 
 template <class Key>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(plan.grid * 2, plan.tiles))),
-                          dim3(kThreads)};
-  const LaunchShape rows{
+  LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(plan.grid * 2, plan.tiles))),
+                    dim3(kThreads)};
+  LaunchShape rows{
       dim3(static_cast<unsigned>(std::clamp<int64_t>(args.sort.rows, 1, plan.grid * 2))),
       dim3(kThreads)};
+  // Each kernel is started while the one before it ends, and waits for it.
+  shape.dependent = rows.dependent = true;
   cudaError_t code;
   if constexpr (sizeof(Key) == 8)
     code = launch(sort_count<Key, uint64_t>, shape, stream, args, args.sort.order64);

@@ -46,6 +46,7 @@ void bind_codec(py::module_& m) {
 
 }  // namespace
 
+void bind_sort(py::module_& m);
 void bind_topk(py::module_& m);
 
 PYBIND11_MODULE(gpuprims_native, m) {
@@ -54,5 +55,6 @@ PYBIND11_MODULE(gpuprims_native, m) {
   bind_codec<uint32_t>(m);
   bind_codec<uint64_t>(m);
   m.def("dtype_bytes", [](const std::string& dtype) { return dtype_bytes(dtype_named(dtype)); });
+  bind_sort(m);
   bind_topk(m);
 }
