@@ -2,226 +2,14 @@
 // threads, and one long row is sorted by all of them.
 #include <optional>
 
-#include "common/stable.h"
 #include "sort/checks.h"
-#include "sort/cpu_parallel.h"
+#include "sort/cpu_rows.h"
 #include "sort/layout.h"
 
 namespace gpuprims {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;    // elements that are worth a thread
-constexpr int64_t kLongRow = 1 << 17;  // elements from which a row is worth several threads
-
-struct Problem {
-  const char* op = "sort";
-  Dtype dtype = Dtype::f32;
-  bool descending = false;
-  BitRange bits;
-  const void* input = nullptr;  // [total], rows one after another
-  void* values = nullptr;       // null: not wanted
-  void* indices = nullptr;      // null: keys alone
-  bool wide_indices = true;
-  int64_t index_base = 0;  // added to the indices of a row
-};
-
-template <class T>
-std::unique_ptr<T[]> buffer(const char* op, int64_t count) {
-  std::unique_ptr<T[]> memory(new (std::nothrow) T[count]);
-  check(memory != nullptr, op, ": out of memory allocating ", count * int64_t(sizeof(T)), " bytes");
-  return memory;
-}
-
-// Reads elements [begin, end) of a row into records.
-template <class Key, class Record, class Codec>
-KeyFacts load(const Key* row, Record* to, int64_t begin, int64_t end, const Codec& codec) {
-  KeyFacts facts;
-  uint64_t before = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const uint64_t key = codec.encode(row[i]);
-    to[i] = Record::make(key, i);
-    facts.any |= key;
-    facts.all &= key;
-    facts.sorted &= key >= before;
-    before = key;
-  }
-  return facts;
-}
-
-template <class Key>
-struct Writer {
-  const Problem& p;
-  const Key* row;  // of the input
-  int64_t start;   // of the row
-  KeyCodec<Key> codec;
-  Key zero, nan;  // keys whose elements have several bit patterns
-
-  Writer(const Problem& problem, const Key* from, int64_t at)
-      : p(problem), row(from), start(at), codec(make_codec<Key>(p.dtype, !p.descending)) {
-    zero = codec.encode(0);
-    nan = static_cast<Key>(static_cast<Key>(~Key(0)) ^ codec.invert);
-  }
-
-  template <class Record>
-  void write(const Record* from, int64_t begin, int64_t end) const {
-    Key* const values = p.values ? static_cast<Key*>(p.values) + start : nullptr;
-    for (int64_t i = begin; i < end && values; ++i) {
-      const Key key = static_cast<Key>(from[i].key());
-      const bool several = codec.float_mask && (key == zero || key == nan);
-      values[i] = several ? row[from[i].index()] : codec.decode(key);
-    }
-    const int64_t base = p.index_base;
-    if (p.wide_indices) {
-      int64_t* const indices = static_cast<int64_t*>(p.indices) + start;
-      for (int64_t i = begin; i < end; ++i) indices[i] = from[i].index() + base;
-    } else {
-      int32_t* const indices = static_cast<int32_t*>(p.indices) + start;
-      for (int64_t i = begin; i < end; ++i)
-        indices[i] = static_cast<int32_t>(from[i].index() + base);
-    }
-  }
-};
-
-int64_t slots_for(int64_t work) {
-  return work < 2 * kGrain ? 1 : std::min<int64_t>(work / kGrain, torch::stable::get_num_threads());
-}
-
-template <class Key, class Record, class Codec>
-KeyFacts load_parallel(const Key* row, Record* a, int64_t n, const Codec& codec, BitRange bits,
-                       int64_t slots) {
-  std::vector<KeyFacts> facts(slots);
-  in_slots(slots, [&](int64_t slot) {
-    facts[slot] = load(row, a, n * slot / slots, n * (slot + 1) / slots, codec);
-  });
-  KeyFacts all = facts[0];
-  for (int64_t slot = 1; slot < slots; ++slot) {
-    all.any |= facts[slot].any;
-    all.all &= facts[slot].all;
-    const int64_t seam = n * slot / slots;
-    all.sorted &= facts[slot].sorted && a[seam - 1].key() <= a[seam].key();
-  }
-  return all;
-}
-
-// Keys and indices of one row by all threads.
-template <class Key, class Record>
-void long_row(const Problem& p, int64_t start, int64_t n, int64_t slots) {
-  const Key* const row = static_cast<const Key*>(p.input) + start;
-  const Writer<Key> writer(p, row, start);
-  // The second buffer lies in the output where that is as wide.
-  const bool fits = p.wide_indices && sizeof(Record) == 8;
-  const auto a = buffer<Record>(p.op, n), own = buffer<Record>(p.op, fits ? 0 : n);
-  Record* const b =
-      fits ? reinterpret_cast<Record*>(static_cast<int64_t*>(p.indices) + start) : own.get();
-  const KeyFacts facts = load_parallel(row, a.get(), n, writer.codec, p.bits, slots);
-  const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
-  if (!(whole && facts.sorted))
-    ParallelSorter<Record>(n, slots).sort(a.get(), b, n, facts.varying(p.bits), false);
-  in_slots(slots,
-           [&](int64_t slot) { writer.write(a.get(), n * slot / slots, n * (slot + 1) / slots); });
-}
-
-template <class Key>
-void decode(Key* keys, int64_t begin, int64_t end, const OrderCodec<Key>& codec) {
-  for (int64_t i = begin; i < end; ++i) keys[i] = codec.decode(keys[i]);
-}
-
-template <class Key>
-void long_row_keys(const Problem& p, int64_t start, int64_t n, int64_t slots) {
-  using Record = Bare<Key>;
-  const auto codec = make_order_codec<Key>(p.dtype, p.descending);
-  const Key* const row = static_cast<const Key*>(p.input) + start;
-  Record* const a = reinterpret_cast<Record*>(static_cast<Key*>(p.values) + start);
-  const KeyFacts facts = load_parallel(row, a, n, codec, p.bits, slots);
-  if (!facts.sorted) {
-    const auto b = buffer<Record>(p.op, n);
-    ParallelSorter<Record>(n, slots).sort(a, b.get(), n, facts.varying(p.bits), false);
-  }
-  in_slots(slots, [&](int64_t slot) {
-    decode(reinterpret_cast<Key*>(a), n * slot / slots, n * (slot + 1) / slots, codec);
-  });
-}
-
-// One row by the thread that calls; a and b hold a row each.
-template <class Key, class Record>
-void short_row(const Problem& p, int64_t start, int64_t n, Record* a, Record* b) {
-  const Key* const row = static_cast<const Key*>(p.input) + start;
-  const Writer<Key> writer(p, row, start);
-  const KeyFacts facts = load(row, a, 0, n, writer.codec);
-  const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
-  if (!(whole && facts.sorted)) Sorter<Record>::sort_to(a, b, n, facts.varying(p.bits), false);
-  writer.write(a, 0, n);
-}
-
-template <class Key>
-void short_row_keys(const Problem& p, int64_t start, int64_t n, Bare<Key>* b) {
-  const auto codec = make_order_codec<Key>(p.dtype, p.descending);
-  Key* const values = static_cast<Key*>(p.values) + start;
-  Bare<Key>* const a = reinterpret_cast<Bare<Key>*>(values);
-  const KeyFacts facts = load(static_cast<const Key*>(p.input) + start, a, 0, n, codec);
-  if (!facts.sorted) Sorter<Bare<Key>>::sort_to(a, b, n, facts.varying(p.bits), false);
-  decode(values, 0, n, codec);
-}
-
-// `rows` rows, of which row r is [start(r), start(r + 1)); none is longer than `longest`.
-template <class Key, class Record, class Start>
-void sort_rows(const Problem& p, int64_t rows, int64_t longest, const Start& start) {
-  const int64_t slots = slots_for(start(rows) - start(0));
-  const bool alone = slots > 1 && longest >= kLongRow && rows < 4 * slots;
-  const auto is_long = [&](int64_t n) { return alone && n >= kLongRow; };
-  for (int64_t row = 0; alone && row < rows; ++row) {
-    const int64_t n = start(row + 1) - start(row);
-    if (!is_long(n)) continue;
-    Problem mine = p;
-    mine.index_base = p.index_base < 0 ? start(row) : 0;
-    if (p.indices)
-      long_row<Key, Record>(mine, start(row), n, slots);
-    else
-      long_row_keys<Key>(mine, start(row), n, slots);
-  }
-  const int64_t room = alone ? std::min(longest, kLongRow) : longest;
-  const int64_t total = start(rows) - start(0);
-  std::atomic<int64_t> next{0};
-  const int64_t batch = std::max<int64_t>(1, rows / std::max<int64_t>(1, total / kGrain + 1) / 4);
-  in_slots(slots, [&](int64_t) {
-    const auto a = buffer<Record>(p.op, p.indices ? room : 0);
-    const auto b = buffer<Record>(p.op, p.indices ? room : 0);
-    const auto keys = buffer<Bare<Key>>(p.op, p.indices ? 0 : room);
-    for (int64_t first; (first = next.fetch_add(batch)) < rows;) {
-      for (int64_t row = first; row < std::min(rows, first + batch); ++row) {
-        const int64_t n = start(row + 1) - start(row);
-        if (n == 0 || is_long(n)) continue;
-        Problem mine = p;
-        mine.index_base = p.index_base < 0 ? start(row) : 0;
-        if (p.indices)
-          short_row<Key, Record>(mine, start(row), n, a.get(), b.get());
-        else
-          short_row_keys<Key>(mine, start(row), n, keys.get());
-      }
-    }
-  });
-}
-
-template <class Start>
-void sort_any(const Problem& p, int64_t rows, int64_t longest, const Start& start) {
-  const bool packed = longest <= int64_t{UINT32_MAX};
-  const auto run = [&]<class Key>(Key) {
-    if (packed && sizeof(Key) <= 4)
-      sort_rows<Key, Packed>(p, rows, longest, start);
-    else
-      sort_rows<Key, Wide>(p, rows, longest, start);
-  };
-  switch (dtype_bytes(p.dtype)) {
-    case 1:
-      return run(uint8_t{});
-    case 2:
-      return run(uint16_t{});
-    case 4:
-      return run(uint32_t{});
-    default:
-      return run(uint64_t{});
-  }
-}
+using cpu_sort::Problem;
 
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }
 
@@ -244,13 +32,16 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
   if (want_values) {
     result.values = empty_as(op, source, input.scalar_type());
     p.values = result.values->mutable_data_ptr();
+    cpu_sort::advise(p.values, result.values->numel() * dtype_bytes(p.dtype));
   }
   if (want_indices) {
     result.indices = empty_as(op, source, index_type(index_bits));
     p.indices = result.indices->mutable_data_ptr();
+    cpu_sort::advise(p.indices, result.indices->numel() * index_bits / 8);
   }
   const int64_t n = shape.n;
-  if (shape.rows > 0 && n > 0) sort_any(p, shape.rows, n, [n](int64_t row) { return row * n; });
+  if (shape.rows > 0 && n > 0)
+    cpu_sort::sort_any(p, shape.rows, n, [n](int64_t row) { return row * n; });
   if (want_values) result.values = rows_back(*result.values, shape.dim, shape.last);
   if (want_indices) result.indices = rows_back(*result.indices, shape.dim, shape.last);
   return result;
@@ -323,7 +114,7 @@ std::tuple<Tensor, Tensor> segment_sort_cpu(const Tensor& keys, const Tensor& in
   if (!good)
     fill_bad(p, n);
   else if (n > 0)
-    sort_any(p, segments, longest, start);
+    cpu_sort::sort_any(p, segments, longest, start);
   return {std::move(values), std::move(indices)};
 }
 

@@ -45,7 +45,7 @@ struct BitRange {
 };
 
 constexpr int kDigit = 8;
-constexpr int64_t kTiny = 48;                // records that insertion sorts fastest
+constexpr int64_t kTiny = 48;             // records that insertion sorts fastest
 constexpr int64_t kCacheBytes = 2 << 20;  // records and their second buffer that stay in cache
 
 template <class Record>
