@@ -283,7 +283,7 @@ class TestWrappers:
                 call(x, 2)
             with pytest.raises(RuntimeError, match=f"^{name}: dim must be between -1 and 0, got 1"):
                 call(x[0, 0], 1)
-        with pytest.raises(RuntimeError, match="^sort: index_dtype must be int64 or int32"):
+        with pytest.raises(RuntimeError, match=r"^sort: index_dtype must be int64 or int32"):
             sort(x, index_dtype=torch.int16)
         with pytest.raises(TypeError, match="copy_"):
             sort(x, out=(x, x))

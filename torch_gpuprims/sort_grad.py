@@ -108,7 +108,12 @@ def _register(
     """
     op = getattr(_ops, name).default
     qualified = f"gpuprims::{name}"
-    torch.library.register_vmap(qualified, lambda info, in_dims, *args: batched(op, info, in_dims, args))
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        rest = op._schema.arguments[len(args) :]  # the dispatcher leaves defaults out
+        return batched(op, info, in_dims, (*args, *(argument.default_value for argument in rest)))
+
+    torch.library.register_vmap(qualified, vmap)
     if setup is None or backward is None:
         return op
     torch.library.register_autograd(qualified, backward, setup_context=setup)

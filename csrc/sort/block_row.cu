@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(
       waiting[T::template place<Word>(i)] =
           static_cast<Word>(args.packed ? key << 32 | static_cast<uint32_t>(i) : key);
     });
+    tile.template fill<Word>(n);
     atomicOr(&ones, static_cast<unsigned long long>(some));
     atomicOr(&zeros, static_cast<unsigned long long>(lacking));
     if (kSide)
@@ -43,19 +44,16 @@ __global__ void __launch_bounds__(
       Word records[kItems];
       tile.template take<Word>(records);
       Ranks<kItems, sizeof(Word) == 8> rank;
-      const int left = n - t * kItems;
-      tile.rank(rank, records, digit, left, [](int, uint32_t) {});
+      tile.rank(rank, records, digit, [](int, uint32_t) {});
 #pragma unroll
-      for (int i = 0; i < kItems; ++i)
-        if (i < left) waiting[T::template place<Word>(rank[i])] = records[i];
+      for (int i = 0; i < kItems; ++i) waiting[T::template place<Word>(rank[i])] = records[i];
       if constexpr (kSide) {
         uint32_t index[kItems];
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) index[i] = i < left ? side[t * kItems + i] : 0;
+        for (int i = 0; i < kItems; ++i) index[i] = side[t * kItems + i];
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < kItems; ++i)
-          if (i < left) side[rank[i]] = static_cast<uint16_t>(index[i]);
+        for (int i = 0; i < kItems; ++i) side[rank[i]] = static_cast<uint16_t>(index[i]);
       }
       __syncthreads();
     }

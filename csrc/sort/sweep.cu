@@ -198,6 +198,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                    static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin,
                    count);
     }
+    if (count < kSweepTile) tile.template fill<Record>(count);
     __syncthreads();
     Ranks<kItems, sizeof(Word) == 8> rank;
     const int64_t first_tile = at - place.in_row;
@@ -205,8 +206,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     {
       Word records[kItems];
       tile.template take<Record>(records);
-      tile.rank(rank, records, digit, count - t * kItems, [&](int d, uint32_t found) {
-        mine = d == kDigits - 1 ? found - (kSweepTile - count) : found;
+      tile.rank(rank, records, digit, [&](int d, uint32_t found) {
+        mine = d == static_cast<int>(digit.mask) ? found - (kSweepTile - count) : found;
         if (args.wide_status)
           LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
               .announce(place.in_row, d, mine);

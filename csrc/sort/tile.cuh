@@ -76,6 +76,13 @@ struct Tile {
     return i + i / kItems * (16 / static_cast<int>(sizeof(Record)));
   }
 
+  // Behind a row's end wait records of the greatest key: being last, they stay there.
+  template <class Record>
+  __device__ __forceinline__ void fill(int count) const {
+    for (int i = count + threadIdx.x; i < kSize; i += kThreads)
+      waiting<Record>()[place<Record>(i)] = static_cast<Record>(~Record(0));
+  }
+
   // This thread's consecutive records, 16 bytes a load.
   template <class Record, class Word>
   __device__ __forceinline__ void take(Word (&records)[kItems]) const {
@@ -99,14 +106,12 @@ struct Tile {
     }
   }
 
-  // rank[i]: the place of records[i], of which this thread has `left`, in the tile's order by
-  // digit. What lies behind them counts as the last digit and, being last, stays behind. All
-  // threads; the stage's records are gone. `counted` is called with each of this thread's digits
-  // and its count.
+  // rank[i]: the place of records[i] in the tile's order by digit. All threads; the stage's records
+  // are gone. `counted` is called with each of this thread's digits and its count.
   template <bool kPacked, class Word, class Counted>
   __device__ __forceinline__ void rank(Ranks<kItems, kPacked>& rank, const Word (&records)[kItems],
-                                       Digit digit, int left, const Counted& counted) const {
-    const auto digit_of = [&](int i) { return i < left ? digit.of(records[i]) : kDigits - 1u; };
+                                       Digit digit, const Counted& counted) const {
+    const auto digit_of = [&](int i) { return digit.of(records[i]); };
     const int t = threadIdx.x, lane = t & 31;
     __syncthreads();  // everybody has taken its records
     uint4* const zeros = reinterpret_cast<uint4*>(stage);
@@ -129,7 +134,6 @@ struct Tile {
     __syncthreads();
     const int group = t / 8;
     digit.low = opaque(digit.low);
-    left = opaque(left);
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       const uint32_t d = digit_of(i);
