@@ -342,3 +342,47 @@ class TestMemory:
         x = torch.randint(-(2**62), 2**62, (n,), device="cuda")
         assert self.peak(lambda: sort_keys(x), n * 8) <= n * 8 * 1.05 + (4 << 20)
         assert self.peak(lambda: sort(x), n * 16) <= n * 12 * 1.05 + (4 << 20)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32], ids=str)
+def test_rows_beyond_2_31(dtype):
+    n = 2**31 + 1000
+    if torch.cuda.mem_get_info()[0] < n * (3 * dtype.itemsize + 26):
+        pytest.skip("too little device memory")
+    x = torch.arange(n, device="cuda").mul_(40_503).bitwise_and_(255).to(dtype)
+    count = torch.bincount(x[: 1 << 20].long(), minlength=256) * 0
+    for part in x.split(1 << 28):
+        count += torch.bincount(part, minlength=256)
+    values, indices = sort(x)
+    expected = torch.repeat_interleave(torch.arange(256, device="cuda", dtype=dtype), count)
+    assert torch.equal(values, expected)
+    assert torch.equal(sort_keys(x), expected)
+    del expected
+    starts = torch.cat([count.new_zeros(1), count.cumsum(0)]).tolist()
+    for begin, end in list(zip(starts, starts[1:], strict=False))[::51]:
+        part = indices[begin:end]
+        assert bool((part[1:] > part[:-1]).all())
+        assert bool((x[part] == values[begin]).all())
+
+
+def test_sharded():
+    distributed = pytest.importorskip("torch.distributed.tensor")
+    if not torch.distributed.is_available():
+        pytest.skip("PyTorch without torch.distributed")
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (2,))
+        x = torch.randn(4, 6)
+        by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+        values, indices = sort(by_rows)
+        assert values.placements == indices.placements == (distributed.Shard(0),)
+        assert torch.equal(values.to_local(), sort(x[:2]).values)
+        by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
+        assert sort(by_columns).values.placements == (distributed.Replicate(),)
+    finally:
+        torch.distributed.destroy_process_group()
