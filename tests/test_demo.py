@@ -92,7 +92,7 @@ def test_info_as_json():
     assert found["libraries"][0]["loaded"]
     assert len(found["libraries"][0]["sha256"]) == 64
     assert found["ok"] and all(check["ok"] for check in found["checks"])
-    assert {check["op"] for check in found["checks"]} == {"topk", "neighbor_aggregate"}
+    assert {check["op"] for check in found["checks"]} == {"topk", "sort", "neighbor_aggregate"}
 
 
 def test_info_survives_a_broken_op(monkeypatch, capsys):
