@@ -32,7 +32,7 @@ inline void advise(void* memory, int64_t bytes) {
   constexpr uintptr_t kPage = 2 << 20;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage,
                   end = (reinterpret_cast<uintptr_t>(memory) + bytes) / kPage * kPage;
-  if (end > begin && end - begin >= 4 * kPage)
+  if (end > begin)
     madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
@@ -45,7 +45,7 @@ template <class T>
 std::unique_ptr<T[], Free> buffer(const char* op, int64_t count) {
   constexpr int64_t kPage = 2 << 20;
   const int64_t bytes = count * int64_t(sizeof(T));
-  const size_t unit = bytes >= 4 * kPage ? kPage : 64;
+  const size_t unit = bytes >= 2 * kPage ? kPage : 64;
   void* const memory = std::aligned_alloc(unit, (bytes / unit + 1) * unit);
   check(memory != nullptr, op, ": out of memory allocating ", bytes, " bytes");
   advise(memory, bytes);
