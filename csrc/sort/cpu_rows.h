@@ -32,8 +32,7 @@ inline void advise(void* memory, int64_t bytes) {
   constexpr uintptr_t kPage = 2 << 20;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kPage - 1) / kPage * kPage,
                   end = (reinterpret_cast<uintptr_t>(memory) + bytes) / kPage * kPage;
-  if (end > begin)
-    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #endif
 }
 
