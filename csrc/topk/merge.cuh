@@ -24,32 +24,31 @@ __device__ __forceinline__ Pair load_written(const Pair* p) {
   }
 }
 
-// Gathers the best k of the row's `total` written pairs, and some others, in the buffer; returns
-// how many there are.
+// Gathers the best k of the row's `total` written pairs, and some others, in the buffer; returns how
+// many there are.
 template <class Pair, int kThreads>
 __device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int capacity) {
   auto& s = block<Pair>();
+  if (total <= capacity) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < total; i += kThreads)
+      buffer<Pair>()[i] = load_written(written + i);
+    __syncthreads();
+    return total;
+  }
+  Pair bound = 0;
   if (threadIdx.x == 0) s.count = 0;
   __syncthreads();
-  Pair bound = 0;
 #pragma unroll 1
-  for (int first = 0; first < total; first += 4 * kThreads) {
-    Pair pair[4];  // loads in flight; real pairs are not 0
-#pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      const int i = first + u * kThreads + threadIdx.x;
-      pair[u] = i < total ? load_written(written + i) : Pair(0);
-    }
+  for (int first = 0; first < total; first += kThreads) {
+    const int i = first + threadIdx.x;
+    const Pair pair = i < total ? load_written(written + i) : Pair(0);
+    bool more = i < total;
     while (true) {
-      bool more = false;
-#pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        if (pair[u] == 0 || pair[u] < bound) continue;
+      more = more && pair >= bound;
+      if (more) {
         const int to = atomicAdd(&s.count, 1);
-        if (to < capacity)
-          buffer<Pair>()[to] = pair[u], pair[u] = 0;
-        else
-          more = true;
+        if (to < capacity) buffer<Pair>()[to] = pair, more = false;
       }
       if (!__syncthreads_or(more)) break;
       bound = keep_best<Pair, kThreads>(capacity, k, (capacity + k) / 2, capacity);

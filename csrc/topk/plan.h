@@ -63,11 +63,15 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;      // larger k sort
-constexpr int kWarpItems = 16;         // elements a lane of warp_row
-constexpr int kUnroll = 8;             // 16-byte loads in flight a thread
-constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
-constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
+constexpr int kMaxStreamK = 4096;   // larger k sort
+constexpr int kWarpItems = 16;      // elements a lane of warp_row
+constexpr int kUnroll = 8;          // 16-byte loads a thread and tile
+constexpr int kSampleLoads = 4;     // of a block's own sample, a thread
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart, which
+// else crowd where the sample's blocks have left.
+constexpr int kHalfMemory = 116 * 1024;
+constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
 constexpr int kMaxSampleBlocks = 512;  // a row
@@ -176,25 +180,21 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
   const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
-  const int64_t thread_tile = int64_t{t::kUnroll} * vector;
-  const auto fits = [&](int threads, int64_t elements) {
-    return elements <= threads * thread_tile && p.k <= threads * t::kSortedItems && !rare;
-  };
   if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
       !rare) {
     plan.threads = 128;  // eight blocks a multiprocessor
   } else {
     plan.threads = 512;
-    // One block a multiprocessor for latency, two for bandwidth.
-    const int64_t tile = 512 * thread_tile;
-    const bool alone = p.rows > 16 ? p.rows <= p.sms : p.n <= 2 * tile * p.sms / p.rows && !rare;
+    const int64_t tile = 512LL * t::kUnroll * vector;
+    // A block a multiprocessor: two would not read faster, and the last would merge more.
     if (p.forced != TopkAlgo::block_row && p.n > tile)
       plan.splits = static_cast<int>(std::clamp<int64_t>(
-          p.sms * (alone ? 1 : 2) / p.rows, 1,
-          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile), t::kMaxSplits)));
-    if (fits(256, divide_up(p.n, plan.splits))) plan.threads = 256;
+          p.sms / p.rows, 1, std::min<int64_t>(divide_up(p.n, tile / 8), t::kMaxSplits)));
+    if ((divide_up(p.n, plan.splits) <= tile / 2 || p.rows > p.sms) &&
+        p.k <= 256 * t::kSortedItems && !rare)
+      plan.threads = 256;
   }
-  const int64_t tile = plan.threads * thread_tile;
+  const int64_t tile = int64_t{plan.threads} * t::kUnroll * vector;
   if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
   plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
   plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
@@ -203,7 +203,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
   // Room for k and a good deal of candidates, and for the sort of k. Not more: what shared memory
   // takes, the L1 cache lacks, and with it loads in flight.
-  plan.capacity = std::max(static_cast<int>(p.k) + (plan.threads == 128 ? 704 : 1600),
+  plan.capacity = std::max(static_cast<int>(p.k) + (plan.threads == 128 ? 1216 : 1600),
                            static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
   if (plan.splits > 1) {
     // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
@@ -213,30 +213,35 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
         std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
     plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
     const int64_t sample = plan.sample_blocks * per_block;
-    plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 6));
+    plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
     plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
     const int threads = plan.sample_blocks * t::kSampleThreads;
     if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
     plan.sample_lanes = 1;
-    while (plan.sample_lanes < 32 && plan.groups * plan.sample_lanes * 2 <= threads)
+    while (plan.sample_lanes < t::kSampleThreads && plan.groups * plan.sample_lanes * 2 <= threads)
       plan.sample_lanes *= 2;
     plan.maxima = threads / plan.sample_lanes;
+    // Room for what the row's last block merges, and for sorted rows, whose winners are all in one
+    // block and whose sample says less.
+    plan.capacity = std::max(plan.capacity, plan.wide ? 4096 : 6144);
     plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
     plan.retry = plan.rank < p.k || p.masked;
   } else {
     plan.sampled = plan.chunk > tile;
-    const int64_t rank = topk_sample_rank(p.k, plan.chunk, std::min(tile, plan.chunk), 3);
-    const int few = plan.threads == 128 && t::groups_for(rank) && !plan.wide
-                        ? 128  // see warps_bound
-                        : t::groups_for(rank);
+    const int loads = plan.sampled ? t::kSampleLoads : t::kUnroll;
+    const int64_t seen = std::min<int64_t>(int64_t{plan.threads} * loads * vector, plan.chunk);
+    const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
+    const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
+    const int few = t::groups_for(rank) && by_warps ? t::kMaxGroups : t::groups_for(rank);
     plan.groups = few                        ? few
                   : rank * 2 <= plan.threads ? plan.threads
-                                             : static_cast<int>(tile / vector);
+                                             : plan.threads * loads;
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
   plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
+  if (plan.splits > 1) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;

@@ -48,13 +48,22 @@ struct WordFilter {
   }
 };
 
+// Sets one scan for a bound and one for what is better than it; for the best key of all, which
+// nothing beats, both the same.
+template <class Scan, class Key>
+__device__ __forceinline__ void set_scans(const KeyCodec<Key>& codec, Key bound, Scan& loose,
+                                          Scan& strict) {
+  loose.set(codec, bound);
+  strict.set(codec, static_cast<Key>(bound == static_cast<Key>(~Key(0)) ? bound : bound + 1));
+}
+
 // A Scan has:
 // Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
 // NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
-// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec);
-// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound
-// or more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says
-// that the smallest elements are wanted; scans that need no such help ignore it.
+// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec); and,
+// once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or
+// more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says that
+// the smallest elements are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
@@ -87,6 +96,10 @@ struct ScanAny {
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     filter_ = {codec, bound};
     bound_ = bound;
+  }
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanAny& loose, ScanAny& strict) {
+    set_scans(codec, bound, loose, strict);
   }
   __device__ __forceinline__ bool reaches_top(Key top) const { return top >= bound_; }
   template <bool kFlip>
@@ -159,7 +172,23 @@ struct ScanFloat32 {
     flip_ = codec.invert & codec.sign;
     below_ = __uint_as_float(float_below(codec, bound));
   }
-  __device__ __forceinline__ bool reaches_top(float top) const { return !(top <= below_); }
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanFloat32& loose, ScanFloat32& strict) {
+    // The bound's own float, negated where the smallest are wanted, is what better elements exceed;
+    // the float before it what equal ones do. NaNs, zero and keys of no element: the long way.
+    const uint32_t flip = codec.invert & codec.sign;
+    const uint32_t bits = codec.decode(bound) ^ flip;
+    if (bound == 0 || (bits << 1) - 1 >= 0xff000000u) {
+      set_scans(codec, bound, loose, strict);
+      return;
+    }
+    loose.flip_ = strict.flip_ = flip;
+    strict.below_ = __uint_as_float(bits);
+    loose.below_ = __uint_as_float(static_cast<int32_t>(bits) < 0 ? bits + 1 : bits - 1);
+  }
+  __device__ __forceinline__ bool reaches_top(float top) const {
+    return !(top <= below_);
+  }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));
@@ -214,7 +243,13 @@ struct ScanFloat16 {
     const uint32_t below = float_below(codec, bound);
     below_ = pair(below | below << 16);
   }
-  __device__ __forceinline__ bool reaches_top(Pair top) const { return !__hble2(top, below_); }
+  static __device__ __forceinline__ void set_both(const KeyCodec<Key>& codec, Key bound,
+                                                  ScanFloat16& loose, ScanFloat16& strict) {
+    set_scans(codec, bound, loose, strict);
+  }
+  __device__ __forceinline__ bool reaches_top(Pair top) const {
+    return !__hble2(top, below_);
+  }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));

@@ -161,8 +161,7 @@ class SegmentScan {
                 : index - origin_ < UINT32_MAX ? static_cast<uint32_t>(index - origin_)
                                                : UINT32_MAX;
     last_at_ = key == best ? bound_at_ : UINT32_MAX;
-    loose_.set(codec_, key);
-    strict_.set(codec_, static_cast<Key>(key == best ? key : key + 1));
+    S::set_both(codec_, key, loose_, strict_);
   }
 
   __device__ __forceinline__ bool fits(Pair pair) const {

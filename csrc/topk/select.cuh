@@ -89,8 +89,8 @@ __device__ __forceinline__ void find_bin(int want) {
 }
 
 // A bound that at least `want` and at most `most` of the `count` pairs reach, and how many do in
-// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as
-// that allows. Ends with a barrier behind it.
+// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as that
+// allows. Ends with a barrier behind it.
 template <class Pair, int kThreads>
 __device__ __noinline__ Pair select_bound(int count, int want, int most) {
   const Pair* const pairs = buffer<Pair>();
@@ -177,8 +177,13 @@ __device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
   constexpr int kWarps = kThreads / 32;
   auto& s = block<Narrow>();
   const auto key = static_cast<uint32_t>(mine >> 32);
-  const uint32_t least = __shfl_sync(~0u, sort_lanes(key), (rank + kWarps - 1) / kWarps - 1);
-  const uint32_t last = __reduce_min_sync(~0u, key == least ? static_cast<uint32_t>(mine) : ~0u);
+  const int share = (rank + kWarps - 1) / kWarps;
+  const uint32_t least = __shfl_sync(~0u, sort_lanes(key), share - 1);
+  // Of equal keys no more lanes, and thus indices, than are needed.
+  const unsigned equal = __ballot_sync(~0u, key == least), below = (1u << threadIdx.x % 32) - 1;
+  const int needed = share - __popc(__ballot_sync(~0u, key > least));
+  const bool in = key == least && __popc(equal & below) < needed;
+  const uint32_t last = __reduce_min_sync(~0u, in ? static_cast<uint32_t>(mine) : ~0u);
   if (threadIdx.x % 32 == 0) s.groups[threadIdx.x / 32] = static_cast<Narrow>(least) << 32 | last;
   __syncthreads();
   Narrow bound = s.groups[0];
@@ -187,23 +192,25 @@ __device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
   return bound >> 32 ? bound : 0;
 }
 
-// The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of kThreads / groups
-// threads; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads of a
-// group share the counting of those better than it. Blocks of 128 threads make do with warps_bound.
+// The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of every groups-th
+// thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads share the
+// counting of those better than each. The buffer of pairs is used.
 template <class Pair, int kThreads>
-__device__ __forceinline__ Pair group_bound(Pair mine, int groups, int rank) {
-  if constexpr (kThreads == 128 && sizeof(Pair) == 8) return warps_bound<kThreads>(mine, rank);
+__device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   auto& s = block<Pair>();
-  const int shift = __ffs(kThreads) - __ffs(groups);
-  const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1);  // up to 32
-#pragma unroll 1
-  for (int step = lanes / 2; step > 0; step /= 2) {
-    const Pair other = shuffle_xor(mine, step);
-    if (other > mine) mine = other;
+  Pair* const all = buffer<Pair>();
+  all[threadIdx.x] = mine;
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < groups) {
+#pragma unroll 4
+    for (int i = threadIdx.x + groups; i < kThreads; i += groups) mine = all[i] > mine ? all[i] : mine;
+    s.groups[threadIdx.x] = mine;
   }
-  if (lane == 0) s.groups[threadIdx.x >> shift] = mine;
   if (threadIdx.x == 0) s.bound = 0;
   __syncthreads();
+  const int shift = __ffs(kThreads) - __ffs(groups);
+  const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1);  // up to 32
+  mine = s.groups[threadIdx.x >> shift];
   int better = 0;
 #pragma unroll 4
   for (int i = 2 * lane; i < groups; i += 2 * lanes)  // 16-byte loads of narrow pairs

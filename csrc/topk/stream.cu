@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands
-    // for no neighbourhood.
+    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands for
+    // no neighbourhood.
     const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + thread / 32) *
                          (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
     at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
@@ -41,14 +41,25 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
     const Pair pair = vector_pair<S, Pair>(part, at[u], 0, codec);
     if (pair > best) best = pair;
   }
-  for (int step = lanes / 2; step > 0; step /= 2) {
+  __shared__ Pair warps[tuning::kSampleThreads / 32];
+#pragma unroll 1
+  for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2) {
     const Pair other = shuffle_xor(best, step);
     if (other > best) best = other;
+  }
+  if (lanes > 32) {
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (thread % lanes != 0) return;
+    for (unsigned w = 1; w < lanes / 32; ++w) {
+      const Pair other = warps[threadIdx.x / 32 + w];
+      if (other > best) best = other;
+    }
   }
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
-// The bound that the row's sample gives. Maximum i belongs to group i % groups.
+// The bound that the row's sample gives.
 template <class Pair, int kThreads>
 __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const StreamShape& shape,
                                              int64_t row) {
@@ -68,9 +79,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     __syncthreads();
     return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank);
   }
-  const int lanes = kThreads / shape.groups, group = threadIdx.x / lanes;
-  return group_bound<Pair, kThreads>(best_of(group + threadIdx.x % lanes * shape.groups, kThreads),
-                                     shape.groups, shape.rank);
+  return group_bound<Pair, kThreads>(best_of(threadIdx.x, kThreads), shape.groups, shape.rank);
 }
 
 // The block's candidates join the row's. Returns how many there are in all, in the row's last
@@ -99,13 +108,13 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   return s.last;
 }
 
-// Threads a multiprocessor shall hold: 64 registers for each, or 128 where pairs are wide and
-// threads few.
-template <class Pair>
-constexpr int kResidentThreads = sizeof(Pair) == 8 ? 1024 : 512;
+// Blocks of 128 threads share a multiprocessor by eight; larger ones have the registers for two
+// tiles. None spill much: what is spilled comes back from far away while L1 streams.
+template <int kThreads, int kPairBytes>
+constexpr int kResident = kThreads == 128 ? 64 / kPairBytes : kThreads == 256 ? 16 / kPairBytes : 1;
 
 template <class S, class Pair, int kThreads>
-__global__ void __launch_bounds__(kThreads, kResidentThreads<Pair> / kThreads)
+__global__ void __launch_bounds__(kThreads, kResident<kThreads, sizeof(Pair)>)
     topk_stream(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
                 const __grid_constant__ StreamShape shape,

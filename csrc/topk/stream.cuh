@@ -2,11 +2,11 @@
 //
 // Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says
 // they reach (then the count is checked at the end, and the part read again without a bound if luck
-// failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a
-// few instructions a vector. When the list is full, and at the end, the block takes the listed
-// vectors up again (they are in the L2 cache), a thread a vector, and stores their elements. When
-// the buffer of pairs overflows, a radix select keeps the best k and raises the bound; what did not
-// fit is offered again. So the result never depends on the bound's quality, only the time does.
+// failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a few
+// instructions a vector. When the list is full, and at the end, the block takes the listed vectors
+// up again (they are in the L2 cache), a thread a vector, and stores their elements. When the buffer
+// of pairs overflows, a radix select keeps the best k and raises the bound; what did not fit is
+// offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
 #include "topk/rank.cuh"
 #include "topk/scan.cuh"
@@ -33,7 +33,7 @@ struct Part {
   static constexpr uint32_t kVector = Vector<Key>::kSize;
   const Key* data;      // of the part's first element
   const uint8_t* mask;  // likewise, or null
-  int64_t mask_step;
+  const TopkArgs& args;
   uint32_t length;
   uint32_t head;  // elements before the first vector
   uint32_t vectors;
@@ -42,7 +42,7 @@ struct Part {
                                   int64_t end)
       : data(static_cast<const Key*>(args.input) + place.start(args.in) + begin),
         mask(args.mask ? args.mask + place.start(args.drop) + begin * args.drop.step : nullptr),
-        mask_step(args.drop.step),
+        args(args),
         length(static_cast<uint32_t>(end - begin)) {
     const uint32_t past =
         static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) & 15) / sizeof(Key);
@@ -52,7 +52,7 @@ struct Part {
   }
 
   __device__ __forceinline__ uint32_t position(uint32_t v) const { return head + v * kVector; }
-  __device__ __forceinline__ bool keeps(uint32_t at) const { return !mask || mask[at * mask_step]; }
+  __device__ __forceinline__ bool keeps(uint32_t at) const { return !mask || mask[at * args.drop.step]; }
   // v may be any number where there is a vector: the last one stands in for those behind it.
   __device__ __forceinline__ uint4 load(uint32_t v) const {
     return load_streaming(data + position(v < vectors ? v : vectors - 1));
@@ -82,14 +82,13 @@ __device__ __forceinline__ Pair vector_pair(const Part<Key>& part, uint32_t v, u
                                             const KeyCodec<Key>& codec) {
   if (v >= part.vectors) return 0;
   const uint32_t at = part.position(v);
-  return vector_pair<Scan, Pair>(part.data + at,
-                                 part.mask ? part.mask + at * part.mask_step : nullptr,
-                                 part.mask_step, origin + at, codec);
+  return vector_pair<Scan, Pair>(part.data + at, part.mask ? part.mask + at * part.args.drop.step : nullptr,
+                                 part.args.drop.step, origin + at, codec);
 }
 
-// The tops of a thread's vectors, whose numbers rise, and a pair that some element of them equals
-// or beats, or 0: the best key, with the index of the first vector or, if that has no such key, of
-// the last. For rows without a mask.
+// The tops of a thread's vectors, whose numbers rise, and a pair that some element of them equals or
+// beats, or 0: the best key, with the index of the first vector or, if that has no such key, of the
+// last. For rows without a mask.
 template <class Scan, class Pair, int kCount, class Key, class Number>
 __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&tile)[kCount],
                                           typename Scan::Top (&tops)[kCount], const Number& number,
@@ -118,6 +117,8 @@ class Stream {
   using Key = typename S::Key;
   static constexpr int kVector = Vector<Key>::kSize;
   static constexpr int kUnroll = topk_tuning::kUnroll;
+  static constexpr int kSample = topk_tuning::kSampleLoads;
+  static constexpr int kAhead = kThreads > 128 ? 2 : 1;  // tiles on their way to L2
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
@@ -141,7 +142,7 @@ class Stream {
     bool known = false;  // tops are those of the first tile
     Pair bound = 0;
     if (kMaySplit && shape_.splits > 1) {
-      prefetch_tile();
+      prefetch_first();
       bound = shared();
     } else if (shape_.rank > 0 && (part_.mask || shape_.groups > topk_tuning::kMaxGroups)) {
       bound = slow_bound();
@@ -181,38 +182,43 @@ class Stream {
     }
   }
 
-  // The first tile to L2, a line a thread.
-  __device__ __forceinline__ void prefetch_tile() const {
-    const uint32_t at = threadIdx.x * (128 / sizeof(Key));
-    static_assert(kTile == 8 * kThreads);
+  // A tile to L2, a line a thread: keeps memory busy at no cost in registers.
+  __device__ __forceinline__ void prefetch_tile(uint32_t v) const {
+    const uint32_t at = v * kVector + threadIdx.x * (128 / sizeof(Key));
     if (at < part_.length) prefetch(part_.data + at);
+  }
+  __device__ __forceinline__ void prefetch_first() const {
+#pragma unroll
+    for (int t = 0; t < kAhead; ++t) prefetch_tile(t * kTile);
   }
 
   // Runs of 32 vectors, one a warp and load, spread evenly over the part.
   __device__ __forceinline__ uint32_t sample_vector(int u) const {
-    constexpr uint32_t kRuns = kUnroll * kThreads / 32;
+    constexpr uint32_t kRuns = kSample * kThreads / 32;
     const uint64_t run = static_cast<uint64_t>(u * (kThreads / 32) + threadIdx.x / 32) *
                          (part_.vectors / 32) / kRuns;
     return static_cast<uint32_t>(run) * 32 + threadIdx.x % 32;
   }
 
-  __device__ __forceinline__ uint32_t seen_vector(int u) const {
-    return shape_.sampled ? sample_vector(u) : tile_vector(0, u);
-  }
-
+  // The bound that a sample, or the first tile, gives; of that, `tops` are kept.
   __device__ __forceinline__ Pair sample_bound(typename S::Top (&tops)[kUnroll]) const {
-    const auto number = [&](int u) { return seen_vector(u); };
     Pair best = 0;
-    if (part_.vectors > 0) {
-      uint4 seen[kUnroll];
-      if (shape_.sampled) {
+    if (shape_.sampled) {
+      typename S::Top sample_tops[kSample];
+      uint4 seen[kSample];
 #pragma unroll
-        for (int u = 0; u < kUnroll; ++u) seen[u] = part_.load(sample_vector(u));
-        prefetch_tile();
-      } else {
-        load_tile(seen, 0);
-      }
-      best = tops_pair<S, Pair>(part_, seen, tops, number, origin_, codec_);
+      for (int u = 0; u < kSample; ++u) seen[u] = part_.load(sample_vector(u));
+      best = tops_pair<S, Pair>(
+          part_, seen, sample_tops, [&](int u) { return sample_vector(u); }, origin_, codec_);
+      prefetch_first();
+    } else if (part_.vectors > 0) {
+      uint4 seen[kUnroll];
+      load_tile(seen, 0);
+      best = tops_pair<S, Pair>(
+          part_, seen, tops, [&](int u) { return tile_vector(0, u); }, origin_, codec_);
+    }
+    if constexpr (kThreads == 128 && sizeof(Pair) == 8) {
+      if (!shape_.sampled) return warps_bound<kThreads>(best, shape_.rank);
     }
     return group_bound<Pair, kThreads>(best, shape_.groups, shape_.rank);
   }
@@ -220,12 +226,14 @@ class Stream {
   // The bound of masked rows, and where every thread, or every vector, is a group.
   __device__ __forceinline__ Pair slow_bound() const {
     const bool each = shape_.groups > kThreads;
+    const int loads = shape_.sampled ? kSample : kUnroll;
     Pair best = 0;
 #pragma unroll 1
-    for (int u = 0; u < kUnroll; ++u) {
-      const Pair pair = vector_pair<S, Pair>(part_, seen_vector(u), origin_, codec_);
+    for (int u = 0; u < loads; ++u) {
+      const uint32_t v = shape_.sampled ? sample_vector(u) : tile_vector(0, u);
+      const Pair pair = vector_pair<S, Pair>(part_, v, origin_, codec_);
       if (each || pair > best) best = pair;
-      if (each || u == kUnroll - 1) buffer<Pair>()[(each ? u * kThreads : 0) + threadIdx.x] = best;
+      if (each || u == loads - 1) buffer<Pair>()[(each ? u * kThreads : 0) + threadIdx.x] = best;
     }
     __syncthreads();
     return shape_.groups <= topk_tuning::kMaxGroups
@@ -242,13 +250,12 @@ class Stream {
                 : index - origin_ < UINT32_MAX ? static_cast<uint32_t>(index - origin_)
                                                : UINT32_MAX;
     last_at_ = key == static_cast<Key>(~Key(0)) ? bound_at_ : UINT32_MAX;
-    loose_.set(codec_, key);
-    strict_.set(codec_, static_cast<Key>(key == static_cast<Key>(~Key(0)) ? key : key + 1));
+    S::set_both(codec_, key, loose_, strict_);
   }
 
-  // Warps run free between barriers, at which the block takes up what they have listed. A warp
-  // moves as one, so that its loads stay whole. pending: this thread's vectors of the tile that may
-  // have to be listed, and if `known`, they do.
+  // Warps run free between barriers, at which the block takes up what they have listed. A warp moves
+  // as one, so that its loads stay whole. pending: this thread's vectors of the tile that may have to
+  // be listed, and if `known`, they do.
   __device__ __forceinline__ void read(bool known, uint32_t pending) {
     auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
@@ -258,6 +265,7 @@ class Stream {
         if (!known) {
           uint4 tile[kUnroll];
           load_tile(tile, v);
+          prefetch_tile(v + kAhead * kTile);
           pending &= reaching(tile, v);
         }
         known = false;
@@ -295,8 +303,7 @@ class Stream {
   }
   __device__ __forceinline__ uint32_t reaching(const uint4 (&tile)[kUnroll], uint32_t v) const {
     return with_flip<S>(codec_, [&](auto flip) {
-      return reaching(v,
-                      [&](const S& scan, int u) { return scan.template reaches<flip>(tile[u]); });
+      return reaching(v, [&](const S& scan, int u) { return scan.template reaches<flip>(tile[u]); });
     });
   }
   __device__ __forceinline__ uint32_t reaching(const typename S::Top (&tops)[kUnroll]) const {
@@ -323,39 +330,34 @@ class Stream {
   // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
   __device__ __forceinline__ void take_up(int listed) {
     const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
-    constexpr int kBatch = 2;  // loads in flight
-    int i = threadIdx.x;
+    // A thread's vectors follow each other, so that what comes first is a fair sample of the list,
+    // also of sorted data.
+    const int share = (listed + kThreads - 1) / kThreads;
+    int i = threadIdx.x * share;
+    const int end = i + share < listed ? i + share : listed;
     uint32_t pending = ~0u;  // elements of vector i that have not been offered
     while (true) {
       bool lost = false;
 #pragma unroll 1
-      while (i < listed && !lost) {
-        uint4 batch[kBatch];
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b)
-          if (i + b * kThreads < listed) batch[b] = part_.load(vectors[i + b * kThreads]);
-#pragma unroll 1
-        for (int b = 0; b < kBatch && i < listed; ++b) {
-          const uint32_t at = part_.position(vectors[i]);
-          const uint4 raw = pick(batch, b);
-          const uint32_t hits = loose_.hits(raw) & pending;
-          for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
-            if (pair < bound_ || !part_.keeps(at + j)) return true;
-            const int to = atomicAdd(&block<Pair>().count, 1);
-            if (to < shape_.capacity) {
-              buffer<Pair>()[to] = pair;
-              return true;
-            }
-            pending = ~0u << j;
-            lost = true;
-            return false;
-          });
-          if (lost) break;
-          i += kThreads, pending = ~0u;
-        }
+      while (i < end && !lost) {
+        const uint32_t at = part_.position(vectors[i]);
+        const uint4 raw = load_streaming(part_.data + at);
+        const uint32_t hits = loose_.hits(raw) & pending;
+        for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
+          if (pair < bound_ || !part_.keeps(at + j)) return true;
+          const int to = atomicAdd(&block<Pair>().count, 1);
+          if (to < shape_.capacity) {
+            buffer<Pair>()[to] = pair;
+            return true;
+          }
+          pending = ~0u << j;
+          lost = true;
+          return false;
+        });
+        if (!lost) ++i, pending = ~0u;
       }
       if (!__syncthreads_or(lost)) return;
-      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, (shape_.capacity + k_) / 2,
+      use_bound(keep_best<Pair, kThreads>(shape_.capacity, k_, k_ + (shape_.capacity - k_) / 8,
                                           shape_.capacity));
     }
   }
