@@ -30,13 +30,8 @@ def sampled(rows: int, n: int, itemsize: int) -> torch.Tensor:
     As in csrc/topk/plan.h and stream.cu; where those have changed, the data is merely odd.
     """
     vector, sms = 16 // itemsize, 132
-    tile = 512 * 8 * vector
-    alone = rows <= sms if rows > 16 else n <= 2 * tile * sms // rows
-    splits = min(sms * (1 if alone else 2) // rows, -(-n // (tile // 8 if alone else tile // 2)))
-    if rows > 2 * sms:  # block_row, 128 threads of 4 loads
-        runs, unit = 16, 32
-    elif n <= tile or splits <= 1:  # block_row, 512 threads
-        runs, unit = 64, 32
+    if n <= 512 * 8 * vector or 2 * rows > sms:  # block_row, 128, 256 or 512 threads of 4 loads
+        runs, unit = 16 if rows > 2 * sms else 32 if rows > sms else 64, 32
     else:  # split_row: pairs of vectors, each for two threads
         per_block = 512 * vector
         blocks = min(max(-(-(n // 32) // per_block), 16), 512)

@@ -1,8 +1,9 @@
 // A block's shared memory.
 //
 // Its dynamic part is laid out as BlockMemory, the buffer of pairs, a list of 16-bit positions as
-// long as the buffer, scratch words, and a list of k positions. Functions find it by themselves: passed pointers would lose
-// the address space, and big functions stay out of line to keep the streaming loop's registers.
+// long as the buffer, scratch words, and a list of k positions. Functions find it by themselves:
+// passed pointers would lose the address space, and big functions stay out of line to keep the
+// streaming loop's registers.
 #pragma once
 #include "topk/rows.cuh"
 

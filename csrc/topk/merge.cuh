@@ -24,8 +24,8 @@ __device__ __forceinline__ Pair load_written(const Pair* p) {
   }
 }
 
-// Gathers the best k of the row's `total` written pairs, and some others, in the buffer; returns how
-// many there are.
+// Gathers the best k of the row's `total` written pairs, and some others, in the buffer; returns
+// how many there are.
 template <class Pair, int kThreads>
 __device__ __noinline__ int merge_parts(const Pair* written, int total, int k, int capacity) {
   auto& s = block<Pair>();

@@ -63,15 +63,15 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;   // larger k sort
-constexpr int kWarpItems = 16;      // elements a lane of warp_row
-constexpr int kUnroll = 8;          // 16-byte loads a thread and tile
-constexpr int kSampleLoads = 4;     // of a block's own sample, a thread
-// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart, which
-// else crowd where the sample's blocks have left.
+constexpr int kMaxStreamK = 4096;  // larger k sort
+constexpr int kWarpItems = 16;     // elements a lane of warp_row
+constexpr int kUnroll = 8;         // 16-byte loads a thread and tile
+constexpr int kSampleLoads = 4;    // of a block's own sample, a thread
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
+// which else crowd where the sample's blocks have left.
 constexpr int kHalfMemory = 116 * 1024;
-constexpr int kSortedItems = 8;     // pairs a thread that a block can sort: limits k
-constexpr int kMaxGroups = 128;     // group maxima ranked by counting; more are radix-selected
+constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
 constexpr int kSampleVectors = 2;      // each thread this many vectors
 constexpr int kMaxSampleBlocks = 512;  // a row
@@ -233,9 +233,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
     const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
     const int few = t::groups_for(rank) && by_warps ? t::kMaxGroups : t::groups_for(rank);
-    plan.groups = few                        ? few
-                  : rank * 2 <= plan.threads ? plan.threads
-                                             : plan.threads * loads;
+    plan.groups = few ? few : rank * 2 <= plan.threads ? plan.threads : plan.threads * loads;
     plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
   }
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));

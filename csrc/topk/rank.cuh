@@ -91,8 +91,8 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t mine) {
   return sum - mine + (warp == 0 ? 0 : before);
 }
 
-// Writes to order[rank] where in the buffer the pair of that rank is, for the best k pairs: a pair's
-// rank is the number of better ones, counted by as many threads as there are for it.
+// Writes to order[rank] where in the buffer the pair of that rank is, for the best k pairs: a
+// pair's rank is the number of better ones, counted by as many threads as there are for it.
 template <class Pair, int kThreads>
 __device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* order) {
   Pair* const pairs = buffer<Pair>();
@@ -115,8 +115,8 @@ __device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* ord
   }
 }
 
-// The same by bins, evenly spread from the lowest pair to the highest, and by counting within a bin. False
-// where a bin that counts is crowded.
+// The same by bins, evenly spread from the lowest pair to the highest, and by counting within a
+// bin. False where a bin that counts is crowded.
 template <class Pair, int kThreads>
 __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uint16_t* order) {
   constexpr int kBins = 4 * kThreads, kCrowd = 64;
@@ -125,7 +125,8 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   const Pair* const pairs = buffer<Pair>();
   uint32_t* const bins = scratch<Pair>(capacity);
   uint16_t* const binned = positions<Pair>(capacity);
-  uint4* const mine = reinterpret_cast<uint4*>(bins) + (kThreads - 1 - threadIdx.x);  // from the top
+  uint4* const mine =
+      reinterpret_cast<uint4*>(bins) + (kThreads - 1 - threadIdx.x);  // from the top
   *mine = make_uint4(0, 0, 0, 0);
   const auto range = extremes<Pair, kThreads>(count);  // with a barrier
   const int shift = range.bits() > kBits ? range.bits() - kBits : 0;
@@ -141,9 +142,9 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   start.y = start.z + size.z;
   start.x = start.y + size.y;
   *mine = start;
-  const bool crowded = (start.w < wanted && size.w > kCrowd) ||
-                       (start.z < wanted && size.z > kCrowd) ||
-                       (start.y < wanted && size.y > kCrowd) || (start.x < wanted && size.x > kCrowd);
+  const bool crowded =
+      (start.w < wanted && size.w > kCrowd) || (start.z < wanted && size.z > kCrowd) ||
+      (start.y < wanted && size.y > kCrowd) || (start.x < wanted && size.x > kCrowd);
   if (__syncthreads_or(crowded)) return false;
 #pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads)

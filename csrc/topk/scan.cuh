@@ -60,10 +60,10 @@ __device__ __forceinline__ void set_scans(const KeyCodec<Key>& codec, Key bound,
 // A Scan has:
 // Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
 // NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
-// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec); and,
-// once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound or
-// more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says that
-// the smallest elements are wanted; scans that need no such help ignore it.
+// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec);
+// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound
+// or more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says
+// that the smallest elements are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
@@ -186,9 +186,7 @@ struct ScanFloat32 {
     strict.below_ = __uint_as_float(bits);
     loose.below_ = __uint_as_float(static_cast<int32_t>(bits) < 0 ? bits + 1 : bits - 1);
   }
-  __device__ __forceinline__ bool reaches_top(float top) const {
-    return !(top <= below_);
-  }
+  __device__ __forceinline__ bool reaches_top(float top) const { return !(top <= below_); }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));
@@ -247,9 +245,7 @@ struct ScanFloat16 {
                                                   ScanFloat16& loose, ScanFloat16& strict) {
     set_scans(codec, bound, loose, strict);
   }
-  __device__ __forceinline__ bool reaches_top(Pair top) const {
-    return !__hble2(top, below_);
-  }
+  __device__ __forceinline__ bool reaches_top(Pair top) const { return !__hble2(top, below_); }
   template <bool kFlip>
   __device__ __forceinline__ bool reaches(const uint4& raw) const {
     return reaches_top(top<kFlip>(raw));

@@ -89,8 +89,8 @@ __device__ __forceinline__ void find_bin(int want) {
 }
 
 // A bound that at least `want` and at most `most` of the `count` pairs reach, and how many do in
-// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as that
-// allows. Ends with a barrier behind it.
+// block().kept; 1 <= want <= most, want < count. Radix select, 8 bits a round, as few rounds as
+// that allows. Ends with a barrier behind it.
 template <class Pair, int kThreads>
 __device__ __noinline__ Pair select_bound(int count, int want, int most) {
   const Pair* const pairs = buffer<Pair>();
@@ -193,8 +193,8 @@ __device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
 }
 
 // The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of every groups-th
-// thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads share the
-// counting of those better than each. The buffer of pairs is used.
+// thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads share
+// the counting of those better than each. The buffer of pairs is used.
 template <class Pair, int kThreads>
 __device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   auto& s = block<Pair>();
@@ -203,7 +203,8 @@ __device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   __syncthreads();
   if (static_cast<int>(threadIdx.x) < groups) {
 #pragma unroll 4
-    for (int i = threadIdx.x + groups; i < kThreads; i += groups) mine = all[i] > mine ? all[i] : mine;
+    for (int i = threadIdx.x + groups; i < kThreads; i += groups)
+      mine = all[i] > mine ? all[i] : mine;
     s.groups[threadIdx.x] = mine;
   }
   if (threadIdx.x == 0) s.bound = 0;

@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands for
-    // no neighbourhood.
+    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands
+    // for no neighbourhood.
     const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + thread / 32) *
                          (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
     at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
@@ -111,7 +111,9 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
 // Blocks of 128 threads share a multiprocessor by eight; larger ones have the registers for two
 // tiles. None spill much: what is spilled comes back from far away while L1 streams.
 template <int kThreads, int kPairBytes>
-constexpr int kResident = kThreads == 128 ? 64 / kPairBytes : kThreads == 256 ? 16 / kPairBytes : 1;
+constexpr int kResident = kThreads == 128   ? 64 / kPairBytes
+                          : kThreads == 256 ? 16 / kPairBytes
+                                            : 1;
 
 template <class S, class Pair, int kThreads>
 __global__ void __launch_bounds__(kThreads, kResident<kThreads, sizeof(Pair)>)

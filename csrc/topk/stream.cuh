@@ -2,11 +2,11 @@
 //
 // Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says
 // they reach (then the count is checked at the end, and the part read again without a bound if luck
-// failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a few
-// instructions a vector. When the list is full, and at the end, the block takes the listed vectors
-// up again (they are in the L2 cache), a thread a vector, and stores their elements. When the buffer
-// of pairs overflows, a radix select keeps the best k and raises the bound; what did not fit is
-// offered again. So the result never depends on the bound's quality, only the time does.
+// failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a
+// few instructions a vector. When the list is full, and at the end, the block takes the listed
+// vectors up again (they are in the L2 cache), a thread a vector, and stores their elements. When
+// the buffer of pairs overflows, a radix select keeps the best k and raises the bound; what did not
+// fit is offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
 #include "topk/rank.cuh"
 #include "topk/scan.cuh"
@@ -52,7 +52,9 @@ struct Part {
   }
 
   __device__ __forceinline__ uint32_t position(uint32_t v) const { return head + v * kVector; }
-  __device__ __forceinline__ bool keeps(uint32_t at) const { return !mask || mask[at * args.drop.step]; }
+  __device__ __forceinline__ bool keeps(uint32_t at) const {
+    return !mask || mask[at * args.drop.step];
+  }
   // v may be any number where there is a vector: the last one stands in for those behind it.
   __device__ __forceinline__ uint4 load(uint32_t v) const {
     return load_streaming(data + position(v < vectors ? v : vectors - 1));
@@ -82,13 +84,14 @@ __device__ __forceinline__ Pair vector_pair(const Part<Key>& part, uint32_t v, u
                                             const KeyCodec<Key>& codec) {
   if (v >= part.vectors) return 0;
   const uint32_t at = part.position(v);
-  return vector_pair<Scan, Pair>(part.data + at, part.mask ? part.mask + at * part.args.drop.step : nullptr,
+  return vector_pair<Scan, Pair>(part.data + at,
+                                 part.mask ? part.mask + at * part.args.drop.step : nullptr,
                                  part.args.drop.step, origin + at, codec);
 }
 
-// The tops of a thread's vectors, whose numbers rise, and a pair that some element of them equals or
-// beats, or 0: the best key, with the index of the first vector or, if that has no such key, of the
-// last. For rows without a mask.
+// The tops of a thread's vectors, whose numbers rise, and a pair that some element of them equals
+// or beats, or 0: the best key, with the index of the first vector or, if that has no such key, of
+// the last. For rows without a mask.
 template <class Scan, class Pair, int kCount, class Key, class Number>
 __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&tile)[kCount],
                                           typename Scan::Top (&tops)[kCount], const Number& number,
@@ -253,9 +256,9 @@ class Stream {
     S::set_both(codec_, key, loose_, strict_);
   }
 
-  // Warps run free between barriers, at which the block takes up what they have listed. A warp moves
-  // as one, so that its loads stay whole. pending: this thread's vectors of the tile that may have to
-  // be listed, and if `known`, they do.
+  // Warps run free between barriers, at which the block takes up what they have listed. A warp
+  // moves as one, so that its loads stay whole. pending: this thread's vectors of the tile that may
+  // have to be listed, and if `known`, they do.
   __device__ __forceinline__ void read(bool known, uint32_t pending) {
     auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
@@ -303,7 +306,8 @@ class Stream {
   }
   __device__ __forceinline__ uint32_t reaching(const uint4 (&tile)[kUnroll], uint32_t v) const {
     return with_flip<S>(codec_, [&](auto flip) {
-      return reaching(v, [&](const S& scan, int u) { return scan.template reaches<flip>(tile[u]); });
+      return reaching(v,
+                      [&](const S& scan, int u) { return scan.template reaches<flip>(tile[u]); });
     });
   }
   __device__ __forceinline__ uint32_t reaching(const typename S::Top (&tops)[kUnroll]) const {
