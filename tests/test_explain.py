@@ -50,6 +50,25 @@ def test_segment_topk_names_its_lists_and_workspace() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "shape, dtype, words",
+    [
+        ((1000, 64), torch.float32, "warp_row, 8 lanes a row"),
+        ((1000, 1000), torch.float32, "block_row, 32 elements a thread"),
+        ((100_000_000,), torch.float32, "at most 4 passes, key and index in 64 bits"),
+        ((100_000_000,), torch.int64, "at most 8 passes, 32-bit index beside the key"),
+        ((5, 0), torch.uint8, "nothing to launch"),
+    ],
+)
+def test_sort_names_the_algorithm(shape: tuple[int, ...], dtype: torch.dtype, words: str) -> None:
+    line = explain("sort", torch.empty(shape, dtype=dtype, device="meta"))
+    assert words in line and "keys alone" not in line
+    if shape[0] == 100_000_000:
+        workspace = float(line.split("workspace ")[1].split(" MB")[0]) * 1e6
+        assert workspace <= 1.05 * shape[0] * (8 if dtype == torch.float32 else 12)
+        assert "keys alone" in explain("sort_keys", torch.empty(shape, dtype=dtype, device="meta"))
+
+
 def test_aggregate_says_what_is_cut() -> None:
     hub = torch.stack([torch.arange(3000) % 7, torch.zeros(3000, dtype=torch.long)])
     line = explain("neighbor_aggregate", torch.empty(7, 64), Graph.from_coo(hub, num_nodes=7))
@@ -59,8 +78,8 @@ def test_aggregate_says_what_is_cut() -> None:
 
 
 def test_unknown_op() -> None:
-    with pytest.raises(ValueError, match="no op named 'sort'; there are approx_topk, "):
-        explain("sort", torch.empty(3))
+    with pytest.raises(ValueError, match="no op named 'bogus'; there are approx_topk, argsort, "):
+        explain("bogus", torch.empty(3))
 
 
 CALLS = {
@@ -69,6 +88,9 @@ CALLS = {
     "approx_topk": lambda x: torch_gpuprims.approx_topk(x, 2),
     "topk_gate": lambda x: torch_gpuprims.topk_gate(x, 2),
     "segment_topk": lambda x: torch_gpuprims.segment_topk(x[0], torch.tensor([0, 3, 8]), 2),
+    "sort": lambda x: torch_gpuprims.sort(x),
+    "argsort": lambda x: torch_gpuprims.argsort(x),
+    "sort_keys": lambda x: torch_gpuprims.sort_keys(x),
     "neighbor_aggregate": lambda x: torch_gpuprims.neighbor_aggregate(x, GRAPH),
 }
 GRAPH = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
@@ -93,6 +115,8 @@ def test_log_leaves_errors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
     with pytest.raises(RuntimeError, match="topk: dim must be between -2 and 1, got 5"):
         torch_gpuprims.topk(torch.randn(3, 8), 2, dim=5)
+    with pytest.raises(RuntimeError, match="sort: dim must be between -2 and 1, got 5"):
+        torch_gpuprims.sort(torch.randn(3, 8), dim=5)
 
 
 def test_log_and_forced_algorithm_by_environment() -> None:

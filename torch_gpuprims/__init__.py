@@ -1,10 +1,20 @@
-"""Fast, deterministic GPU primitives for PyTorch: top-k and graph neighbour aggregation."""
+"""Fast, deterministic GPU primitives for PyTorch: top-k, sorting and graph neighbour aggregation."""
 
 from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
 from .segments import Segments
+from .sort import (
+    SegmentSort,
+    Sort,
+    argsort,
+    segment_sort,
+    sort,
+    sort_by_key,
+    sort_keys,
+    sort_out_of_core,
+)
 from .topk import TopK, topk
 from .topk_approx import approx_topk
 from .topk_gate import TopKGate, topk_gate
@@ -15,15 +25,23 @@ from .topk_streaming import StreamingTopK
 __version__ = "0.1.0"
 __all__ = [
     "Graph",
+    "SegmentSort",
     "Segments",
+    "Sort",
     "StreamingTopK",
     "TopK",
     "TopKGate",
     "approx_topk",
+    "argsort",
     "explain",
     "merge_topk",
     "neighbor_aggregate",
+    "segment_sort",
     "segment_topk",
+    "sort",
+    "sort_by_key",
+    "sort_keys",
+    "sort_out_of_core",
     "topk",
     "topk_gate",
 ]

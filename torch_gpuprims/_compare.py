@@ -12,6 +12,7 @@ import torch
 from .aggregate import neighbor_aggregate
 from .graph import Graph
 from .segments import Segments
+from .sort import sort
 from .topk import TopK, topk
 from .topk_gate import topk_gate
 from .topk_segment import segment_topk
@@ -72,6 +73,13 @@ def segment_case(segments: int, length: int, k: int, device: torch.device) -> Ca
         return TopK(values, indices + starts[:-1, None])
 
     return Case("segment_topk", f"{segments} of {length} k={k}", lambda: segment_topk(x, cut, k), theirs)
+
+
+def sort_case(rows: int, n: int, device: torch.device) -> Case:
+    """Normal numbers with ties, which a stable sort orders in one way alone."""
+    generator = torch.Generator().manual_seed(n)
+    x = torch.randn(rows, n, generator=generator).mul(1000).round().to(device)
+    return Case("sort", f"{rows}x{n}", lambda: sort(x), lambda: torch.sort(x, stable=True))
 
 
 def csr_tensor(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, width: int) -> torch.Tensor:

@@ -101,10 +101,34 @@ def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = Non
     return _text(library.gpuprims_explain_segment_topk, dtype, *sizes, count, look, promises) + where
 
 
+_SORT_ALGOS = ("", "warp_row", "block_row", "sweep")
+
+
+def _sorting(values: bool, indices: bool) -> Callable[..., str]:
+    def text(input: torch.Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> str:
+        sizes = list(input.shape) or [1]
+        n = sizes.pop(dim)
+        count, where = _multiprocessors(input)
+        name = os.environ.get("GPUPRIMS_SORT_ALGO", "")
+        forced = _SORT_ALGOS.index(name) if name in _SORT_ALGOS else 0
+        bits = 32 if kwargs.get("index_dtype") is torch.int32 else 64
+        numbers = map(ctypes.c_int64, (math.prod(sizes), n))
+        dtype = _DTYPES.index(input.dtype)
+        return (
+            _text(library.gpuprims_explain_sort, dtype, *numbers, values, indices, bits, count, forced)
+            + where
+        )
+
+    return text
+
+
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
+    "argsort": _sorting(False, True),
     "neighbor_aggregate": _neighbor_aggregate,
     "segment_topk": _segment_topk,
+    "sort": _sorting(True, True),
+    "sort_keys": _sorting(True, False),
     "topk": _topk,
     "topk_gate": _topk_gate,
 }

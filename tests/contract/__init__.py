@@ -6,6 +6,7 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
 from .topk import TOPK
 from .topk_approx import APPROX_TOPK
@@ -18,6 +19,10 @@ OPS: dict[str, Op] = {
     "topk_gate": TOPK_GATE,
     "segment_topk": SEGMENT_TOPK,
     "merge_topk": MERGE_TOPK,
+    "sort": SORT,
+    "argsort": ARGSORT,
+    "sort_keys": SORT_KEYS,
+    "segment_sort": SEGMENT_SORT,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,

@@ -261,9 +261,10 @@ inline int atomicMin(int* at, int value) {
   simt::maybe_suspend();
   return std::exchange(*at, std::min(*at, value));
 }
-inline int atomicOr(int* at, int value) {
+template <class T>
+T atomicOr(T* at, T value) {
   simt::maybe_suspend();
-  return std::exchange(*at, *at | value);
+  return std::exchange(*at, static_cast<T>(*at | value));
 }
 inline int atomicExch(int* at, int value) {
   simt::maybe_suspend();

@@ -2,8 +2,9 @@
 
 from .aggregate import NeighborAggregation
 from .conv import GCNConv
+from .sort import Sort
 from .topk import TopK
 from .topk_gate import TopKGate
 from .topk_segment import SegmentTopK
 
-__all__ = ["GCNConv", "NeighborAggregation", "SegmentTopK", "TopK", "TopKGate"]
+__all__ = ["GCNConv", "NeighborAggregation", "SegmentTopK", "Sort", "TopK", "TopKGate"]

@@ -1,0 +1,38 @@
+// The plan of a call in words, for torch_gpuprims.explain and the log; called through ctypes.
+#include <cstdio>
+
+#include "sort/plan.h"
+
+// Writes at most `size` bytes of text into `text`.
+extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
+    int dtype, int64_t rows, int64_t n, int values, int indices, int index_bits, int sms,
+    int forced, char* text, int64_t size) {
+  using namespace gpuprims;
+  const auto type = static_cast<Dtype>(dtype);
+  const SortPlan p = plan_sort({type, rows, n, values != 0, indices != 0, index_bits, 0,
+                                dtype_bytes(type) * 8, sms, static_cast<SortAlgo>(forced)});
+  const char* const op = values && indices ? "sort" : values ? "sort_keys" : "argsort";
+  const long long r = rows, length = n;
+  if (p.grid == 0) {
+    std::snprintf(text, size, "%s %s [%lld, %lld] -> nothing to launch", op, dtype_name(type), r,
+                  length);
+    return;
+  }
+  char detail[160] = "";
+  if (p.algo == SortAlgo::warp_row)
+    std::snprintf(detail, sizeof detail, "%d lanes a row", p.lanes);
+  else if (p.algo == SortAlgo::block_row)
+    std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
+  else
+    std::snprintf(detail, sizeof detail, "%lld tiles of %d, at most %d passes, %s",
+                  static_cast<long long>(p.tiles), kSweepTile, p.passes,
+                  p.packed      ? "key and index in 64 bits"
+                  : p.side == 8 ? "64-bit index beside the key"
+                  : p.side      ? "32-bit index beside the key"
+                                : "keys alone");
+  std::snprintf(text, size,
+                "%s %s [%lld, %lld] -> %s, %s, grid %lld x %d threads, workspace %.3f MB, moves at "
+                "most %.3f MB",
+                op, dtype_name(type), r, length, sort_algo_name(p.algo), detail,
+                static_cast<long long>(p.grid), p.threads, p.workspace / 1e6, p.traffic / 1e6);
+}

@@ -1,0 +1,77 @@
+// What the host may ask of the GPU: raw pointers, sizes, a stream; no PyTorch.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "sort/order.h"
+#include "sort/plan.h"
+
+namespace gpuprims {
+
+struct RowSpan {
+  int64_t start;
+  int64_t n;
+};
+
+// What the device finds out about a long row and decides for its passes.
+struct RowState {
+  uint32_t not_sorted;    // some key is less than the one before it
+  uint32_t not_reversed;  // some key is not less than the one before it (keys alone: is greater)
+  uint8_t role[kMaxPasses];
+};
+
+struct SortArgs {
+  const void* input = nullptr;  // rows of n elements, one after another; or segments
+  void* values = nullptr;       // null: not wanted
+  void* indices = nullptr;      // int64 or int32; null: keys alone
+  int64_t rows = 0;
+  int64_t n = 0;
+  int bytes = 4;  // of an element
+  int begin_bit = 0;
+  int end_bit = 32;
+  bool wide_index = true;
+  bool packed = false;  // records are (32-bit key, 32-bit index) in 64 bits
+  OrderParams<uint32_t> order32;
+  OrderParams<uint64_t> order64;
+  // Segments: rows r = 0 .. of any length; indices count from the first segment.
+  const void* indptr = nullptr;
+  bool wide_indptr = true;
+  const uint32_t* bad = nullptr;  // not 0: indptr is wrong, and nothing may be done
+  const RowSpan* list = nullptr;  // the segments that a kernel is for, *list_count of them
+  const uint32_t* list_count = nullptr;
+  int64_t shortest = 0, longest = 0;  // warp kernels: the lengths they are for
+};
+
+// Workspace of the device-wide sort.
+struct SweepSpace {
+  void* keys[2] = {};          // A and B
+  void* side[2] = {};          // indices beside keys, where they are not packed; B has a stride of
+  int side_step = 4;           // this many bytes an element between rows
+  void* status = nullptr;      // [tiles][256], 32 or 64 bits
+  uint64_t* counts = nullptr;  // [rows][passes][256]
+  RowState* state = nullptr;   // [rows]
+  uint32_t* next = nullptr;    // [passes]: the next tile
+  uint32_t* active = nullptr;  // [passes]: some row has this pass
+  uint32_t* totals = nullptr;  // segments: {rows, tiles}
+  uint32_t* tile_row = nullptr;   // segments: [tiles]
+  uint32_t* tile_base = nullptr;  // segments: [rows], the first tile
+};
+
+cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
+cudaError_t launch_sort_block(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
+cudaError_t launch_sort_sweep(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
+                              cudaStream_t stream);
+
+// Lists of segments by length, for the kernels above; `bad` becomes 1 where indptr is wrong.
+struct SegmentLists {
+  uint32_t* bad = nullptr;
+  uint32_t* count[kSegmentClasses] = {};  // of the block kernels' classes, then of the long ones
+  RowSpan* list[kSegmentClasses] = {};
+  int64_t capacity[kSegmentClasses] = {};
+};
+cudaError_t launch_segment_lists(const SortArgs& args, const SegmentLists& lists,
+                                 const SweepSpace& space, int64_t tiles, int grid,
+                                 cudaStream_t stream);
+cudaError_t launch_segment_fill(const SortArgs& args, bool floating, int grid, cudaStream_t stream);
+cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream);
+
+}  // namespace gpuprims

@@ -1,0 +1,221 @@
+// From a problem's sizes to an algorithm, a grid and a workspace: a pure function, so that it can
+// be tested and explained without a GPU. The sorts' tuning constants are here.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "common/dtype.h"
+
+namespace gpuprims {
+
+enum class SortAlgo : int32_t {
+  automatic = 0,
+  warp_row = 1,   // a few lanes a row, keys in registers, bitonic network
+  block_row = 2,  // a block a row, digit by digit in shared memory
+  sweep = 3,      // rows of any length: a pass over device memory for each digit
+};
+
+constexpr const char* sort_algo_name(SortAlgo algo) {
+  constexpr const char* names[] = {"automatic", "warp_row", "block_row", "sweep"};
+  return names[static_cast<int>(algo)];
+}
+
+constexpr int kMaxPasses = 8;
+constexpr int kDigits = 256;
+constexpr int kSegmentClasses = 4;  // blocks of 1,024, 4,096 and 8,192, and longer
+
+namespace sort_tuning {
+constexpr int kWarpItems = 8;  // a lane; rows of up to 256
+constexpr int kSweepThreads = 256;
+constexpr int kSweepItems = 32;  // at most 36: counters of 8 threads are bytes
+constexpr int kBlockItems = 32;
+constexpr int kBlocksPerSm = 2;  // of the sweep: 90 KB of shared memory, 128 registers a thread
+}  // namespace sort_tuning
+
+constexpr int kSweepTile = sort_tuning::kSweepThreads * sort_tuning::kSweepItems;
+
+struct SortProblem {
+  Dtype dtype = Dtype::f32;
+  int64_t rows = 1;
+  int64_t n = 1;
+  bool values = true;
+  bool indices = true;
+  int index_bits = 64;
+  int begin_bit = 0;
+  int end_bit = 32;
+  int sms = 132;
+  SortAlgo forced = SortAlgo::automatic;
+};
+
+struct SortPlan {
+  SortAlgo algo = SortAlgo::warp_row;
+  int64_t grid = 0;  // 0: nothing to launch
+  int threads = 0;
+  int lanes = 0;        // warp_row: lanes a row
+  int items = 0;        // block_row: elements a thread
+  bool packed = false;  // key and index in one 64-bit record
+  int side = 0;         // bytes of an index that moves beside its key
+  // sweep
+  int passes = 0;
+  int64_t tiles_per_row = 0;
+  int64_t tiles = 0;
+  bool wide_status = false;
+  bool b_keys = false;      // the second buffer is workspace, not the output
+  int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
+  int64_t counts_at = 0, state_at = 0, next_at = 0, a_keys_at = 0, a_side_at = 0, b_keys_at = 0;
+  int64_t workspace = 0;
+  int64_t traffic = 0;  // bytes that move through device memory, at most
+};
+
+constexpr int64_t sort_round_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+constexpr int64_t sort_divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// The longest row that a block sorts: 256 threads, with half the items where indices move beside
+// keys.
+constexpr int64_t block_limit(bool side) { return 256 * (side ? 16 : sort_tuning::kBlockItems); }
+
+// Threads and items of the block that sorts rows of up to n elements.
+inline void plan_block(SortPlan& plan, int64_t n) {
+  plan.algo = SortAlgo::block_row;
+  plan.items = plan.side || n <= 512 ? 16 : sort_tuning::kBlockItems;
+  plan.threads = 32;
+  while (static_cast<int64_t>(plan.threads) * plan.items < n) plan.threads *= 2;
+}
+
+// Rows: how many the sweep's tables have room for; tiles: of all rows.
+inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles) {
+  const int64_t key = dtype_bytes(p.dtype), total = rows > 0 ? p.rows * p.n : 0;
+  plan.algo = SortAlgo::sweep;
+  plan.threads = sort_tuning::kSweepThreads;
+  plan.passes = std::max(1, (p.end_bit - p.begin_bit + 7) / 8);
+  plan.tiles = tiles;
+  plan.grid = std::min<int64_t>(tiles, int64_t{sort_tuning::kBlocksPerSm} * p.sms);
+  plan.packed = p.indices && key <= 4 && p.n <= int64_t{UINT32_MAX};
+  plan.side = !p.indices || plan.packed ? 0 : p.n <= int64_t{UINT32_MAX} ? 4 : 8;
+  plan.wide_status = p.n >= int64_t{1} << 30;
+  const int64_t record = plan.packed ? 8 : key;
+  // B holds records between passes: the outputs serve, where they are wide enough.
+  plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;
+  int64_t at = sort_round_up(tiles * kDigits * (plan.wide_status ? 8 : 4), 256);
+  plan.counts_at = at;
+  at += rows * plan.passes * kDigits * 8;
+  plan.state_at = at;
+  at = sort_round_up(at + rows * 16, 256);
+  plan.next_at = at;
+  at += 256;
+  plan.clear_bytes = at;
+  plan.a_keys_at = at;
+  at = sort_round_up(at + total * record, 256);
+  plan.a_side_at = at;
+  at = sort_round_up(at + total * plan.side, 256);
+  plan.b_keys_at = at;
+  if (plan.b_keys) at += total * record;
+  plan.workspace = at;
+  const int64_t moved = record + plan.side,
+                out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
+  plan.traffic = total * (key + key + out + (plan.passes - 1) * 2 * moved);
+}
+
+inline SortPlan plan_sort(const SortProblem& p) {
+  namespace t = sort_tuning;
+  SortPlan plan;
+  if (p.rows == 0 || p.n == 0) return plan;
+  const int64_t key = dtype_bytes(p.dtype);
+  const int64_t out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
+  plan.traffic = p.rows * p.n * (key + out);
+  plan.packed = p.indices && key <= 4;
+  plan.side = p.indices && !plan.packed ? 2 : 0;
+  const bool partial = p.begin_bit > 0 || p.end_bit < key * 8;
+  const bool warp_fits = p.n <= 32 * t::kWarpItems;
+  const bool block_fits = p.n <= block_limit(plan.side > 0);
+  SortAlgo algo = warp_fits    ? SortAlgo::warp_row
+                  : block_fits ? SortAlgo::block_row
+                               : SortAlgo::sweep;
+  if (p.forced == SortAlgo::sweep || (p.forced == SortAlgo::block_row && block_fits))
+    algo = p.forced;
+  if (partial && algo == SortAlgo::warp_row)
+    algo = SortAlgo::block_row;  // keys must be whole there
+  if (algo == SortAlgo::warp_row) {
+    plan.algo = algo;
+    plan.lanes = p.n <= 32 ? 4 : p.n <= 64 ? 8 : p.n <= 128 ? 16 : 32;
+    plan.threads = 128;
+    plan.grid = std::min<int64_t>(sort_divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
+    return plan;
+  }
+  if (algo == SortAlgo::block_row) {
+    plan_block(plan, p.n);
+    plan.grid = std::min<int64_t>(p.rows, INT32_MAX);
+    return plan;
+  }
+  plan.tiles_per_row = sort_divide_up(p.n, kSweepTile);
+  plan_sweep(plan, p, p.rows, p.rows * plan.tiles_per_row);
+  return plan;
+}
+
+// Segments of any lengths, of which the host knows the number and the sum alone: a kernel for each
+// class of lengths, with lists that have room for as many as the sum allows.
+struct SegmentSortPlan {
+  struct Warp {
+    int64_t shortest, longest;
+    SortPlan shape;
+  };
+  Warp warps[2];
+  SortPlan blocks[kSegmentClasses - 1];
+  SortPlan sweep;
+  int64_t capacity[kSegmentClasses] = {};  // 0: the class cannot occur
+  int64_t list_at[kSegmentClasses] = {};
+  int64_t list_grid = 1;
+  int64_t head_at = 0;  // {rows, tiles of the sweep; bad; 0; counts of the blocks' classes}
+  int64_t tile_row_at = 0, tile_base_at = 0;
+  int64_t clear_bytes = 0;
+  int64_t workspace = 0;
+};
+
+inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
+  SegmentSortPlan plan;
+  const bool side = dtype_bytes(p.dtype) == 8;
+  constexpr int64_t kLimits[kSegmentClasses] = {32 * sort_tuning::kWarpItems, 1024, 4096,
+                                                kSweepTile};
+  for (int c = 0; c < kSegmentClasses; ++c) {
+    const bool unused = side && c == 2;  // blocks end at 4,096 there
+    const int64_t over = side && c == 3 ? kLimits[2] : kLimits[c];
+    plan.capacity[c] = unused ? 0 : std::min(segments, p.n / (over + 1));
+    if (c == kSegmentClasses - 1) break;
+    SortPlan& block = plan.blocks[c];
+    block.side = side ? 2 : 0;
+    block.packed = !side;
+    plan_block(block, kLimits[c + 1]);
+    const int64_t resident = int64_t{p.sms} * (512 / block.threads);
+    block.grid = std::max<int64_t>(1, std::min(plan.capacity[c], resident));
+  }
+  const int64_t rows = plan.capacity[kSegmentClasses - 1];
+  plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSweepTile + rows : 0);
+  const auto warp = [&](int64_t shortest, int64_t longest, int lanes) {
+    SortPlan shape;
+    shape.lanes = lanes;
+    shape.side = side ? 4 : 0;
+    shape.threads = 128;
+    shape.grid = std::clamp<int64_t>(sort_divide_up(segments, 128 / lanes), 1, int64_t{p.sms} * 16);
+    return SegmentSortPlan::Warp{shortest, longest, shape};
+  };
+  plan.warps[0] = warp(1, 64, 8);
+  plan.warps[1] = warp(65, kLimits[0], 32);
+  plan.list_grid = std::clamp<int64_t>(sort_divide_up(segments, 256), 1, int64_t{p.sms} * 8);
+  plan.clear_bytes = plan.sweep.clear_bytes;
+  plan.head_at = plan.sweep.next_at + 128;  // in what is cleared, behind the counters of passes
+  int64_t at = sort_round_up(plan.sweep.workspace, 256);
+  for (int c = 0; c < kSegmentClasses; ++c) {
+    plan.list_at[c] = at;
+    at += sort_round_up(plan.capacity[c] * 16, 256);
+  }
+  plan.tile_row_at = at;
+  at += sort_round_up(plan.sweep.tiles * 4, 256);
+  plan.tile_base_at = at;
+  at += sort_round_up(rows * 4, 256);
+  plan.workspace = at;
+  return plan;
+}
+
+}  // namespace gpuprims

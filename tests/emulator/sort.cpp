@@ -1,0 +1,257 @@
+// Runs the sorts' kernels on the host and compares with a stable sort: emulated_sort SEED. Silent
+// when all is well.
+#include <numeric>
+
+#include "sort/kernels.h"
+
+using namespace gpuprims;
+
+namespace {
+
+enum class Data { random, few, equal, sorted, reversed, low_bits };
+
+template <class T>
+std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
+  std::vector<T> x(rows * n);
+  for (int64_t i = 0; i < rows * n; ++i) {
+    const int64_t drawn = static_cast<int64_t>(random()) << 31 ^ random();
+    T value;
+    std::memcpy(&value, &drawn, sizeof value);
+    if (value != value) value = T(1);
+    switch (data) {
+      case Data::random:
+        break;
+      case Data::few:
+        value = static_cast<T>(drawn % 3);
+        break;
+      case Data::equal:
+        value = T(7);
+        break;
+      case Data::sorted:
+        value = static_cast<T>(i % n / 3);
+        break;
+      case Data::reversed:
+        value = static_cast<T>(n - i % n);
+        break;
+      case Data::low_bits:
+        value = static_cast<T>(drawn & 0x1ff);
+    }
+    x[i] = value;
+  }
+  return x;
+}
+
+template <class T>
+void set_args(SortArgs& args, Dtype dtype, bool descending, bool lossless) {
+  args.bytes = sizeof(T);
+  if constexpr (sizeof(T) == 8)
+    set_order<uint64_t>(args.order64, dtype, descending, lossless);
+  else if constexpr (sizeof(T) == 4)
+    set_order<uint32_t>(args.order32, dtype, descending, lossless);
+  else if constexpr (sizeof(T) == 2)
+    set_order<uint16_t>(args.order32, dtype, descending, lossless);
+  else
+    set_order<uint8_t>(args.order32, dtype, descending, lossless);
+}
+
+SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& args,
+                    int index_bytes) {
+  SweepSpace space;
+  space.status = base;
+  space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
+  space.state = reinterpret_cast<RowState*>(base + plan.state_at);
+  space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
+  space.active = space.next + kMaxPasses;
+  space.keys[0] = base + plan.a_keys_at;
+  space.side[0] = base + plan.a_side_at;
+  space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;
+  space.side[1] = args.indices;
+  space.side_step = index_bytes;
+  return space;
+}
+
+template <class T>
+std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int begin, int end) {
+  const auto key = [&](int64_t i) -> uint64_t {
+    if (begin == 0 && end == int(sizeof(T)) * 8) return 0;
+    return (static_cast<uint64_t>(row[i]) >> begin) & ((uint64_t{1} << (end - begin)) - 1);
+  };
+  std::vector<int64_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    if (begin == 0 && end == int(sizeof(T)) * 8)
+      return descending ? row[a] > row[b] : row[a] < row[b];
+    return key(a) < key(b);
+  });
+  return order;
+}
+
+[[noreturn]] void bad(const char* what, Dtype dtype, int64_t rows, int64_t n, Data data,
+                      int64_t at) {
+  std::fprintf(stderr, "%s %s [%ld, %ld] data %d: wrong at %ld\n", what, dtype_name(dtype), rows, n,
+               static_cast<int>(data), at);
+  std::exit(1);
+}
+
+struct Options {
+  bool descending = false, indices = true, values = true;
+  int index_bits = 64, begin = 0, end = 0, side = 0;
+  SortAlgo forced = SortAlgo::automatic;
+};
+
+template <class T>
+void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Options o = {}) {
+  std::mt19937 random(seed);
+  simt::random.seed(seed);
+  if (o.end == 0) o.end = sizeof(T) * 8;
+  const std::vector<T> x = make<T>(rows, n, data, random);
+  std::vector<T> values(rows * n);
+  std::vector<int64_t> wide(rows * n, -7);
+  std::vector<int32_t> narrow(rows * n, -7);
+  SortPlan plan =
+      plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2, o.forced});
+  if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
+    plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
+    plan.counts_at = plan.tiles * kDigits * 8;
+    plan.state_at = plan.counts_at + rows * plan.passes * kDigits * 8;
+    plan.next_at = sort_round_up(plan.state_at + rows * 16, 256);
+    plan.clear_bytes = plan.a_keys_at = plan.next_at + 256;
+    plan.a_side_at = sort_round_up(plan.a_keys_at + rows * n * sizeof(T), 256);
+    plan.b_keys_at = plan.a_side_at + rows * n * 8;
+    plan.workspace = plan.b_keys_at + rows * n * 8;
+  }
+  SortArgs args;
+  args.input = x.data();
+  if (o.values) args.values = values.data();
+  if (o.indices)
+    args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
+  args.rows = rows, args.n = n, args.begin_bit = o.begin, args.end_bit = o.end;
+  args.wide_index = o.index_bits == 64, args.packed = plan.packed;
+  set_args<T>(args, dtype, o.descending, !o.indices);
+  if (plan.algo == SortAlgo::warp_row) {
+    launch_sort_warp(args, plan, nullptr);
+  } else if (plan.algo == SortAlgo::block_row) {
+    launch_sort_block(args, plan, nullptr);
+  } else {
+    std::vector<uint64_t> memory(plan.workspace / 8 + 2, 0xabababababababab);
+    unsigned char* base = reinterpret_cast<unsigned char*>(memory.data());
+    if (reinterpret_cast<uintptr_t>(base) % 16) base += 8;
+    launch_clear(base, plan.clear_bytes, 3, nullptr);
+    launch_sort_sweep(args, plan, space_at(base, plan, args, o.index_bits / 8), nullptr);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* const row = x.data() + r * n;
+    const auto order = stable_order(row, n, o.descending, o.begin, o.end);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t index = o.index_bits == 64 ? wide[r * n + i] : narrow[r * n + i];
+      if (o.indices && index != order[i]) bad(sort_algo_name(plan.algo), dtype, rows, n, data, i);
+      if (o.values && values[r * n + i] != row[order[i]])
+        bad(sort_algo_name(plan.algo), dtype, rows, n, data, -i - 1);
+    }
+  }
+}
+
+template <class T>
+void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsigned seed,
+                    bool wrong) {
+  std::mt19937 random(seed);
+  simt::random.seed(seed);
+  std::vector<int64_t> indptr(1, 0);
+  for (int64_t length : lengths) indptr.push_back(indptr.back() + length);
+  const int64_t n = indptr.back(), segments = lengths.size();
+  if (wrong) std::swap(indptr[1], indptr[segments - 1]);
+  const std::vector<T> x = make<T>(1, n, data, random);
+  std::vector<T> values(n);
+  std::vector<int64_t> indices(n, -7);
+  SortArgs args;
+  args.input = x.data(), args.values = values.data(), args.indices = indices.data();
+  args.rows = segments, args.n = n, args.end_bit = sizeof(T) * 8, args.indptr = indptr.data();
+  set_args<T>(args, dtype, false, false);
+  const SegmentSortPlan plan =
+      plan_segments({dtype, 1, n, true, true, 64, 0, args.end_bit, 2}, segments);
+  std::vector<uint64_t> memory(plan.workspace / 8 + 2, 0xabababababababab);
+  unsigned char* base = reinterpret_cast<unsigned char*>(memory.data());
+  if (reinterpret_cast<uintptr_t>(base) % 16) base += 8;
+  launch_clear(base, plan.clear_bytes, 3, nullptr);
+  SweepSpace space = space_at(base, plan.sweep, args, 8);
+  uint32_t* const head = reinterpret_cast<uint32_t*>(base + plan.head_at);
+  space.totals = head;
+  space.tile_row = reinterpret_cast<uint32_t*>(base + plan.tile_row_at);
+  space.tile_base = reinterpret_cast<uint32_t*>(base + plan.tile_base_at);
+  SegmentLists lists;
+  lists.bad = head + 2;
+  for (int c = 0; c < kSegmentClasses; ++c) {
+    lists.capacity[c] = plan.capacity[c];
+    if (plan.capacity[c] == 0) continue;
+    lists.list[c] = reinterpret_cast<RowSpan*>(base + plan.list_at[c]);
+    lists.count[c] = c < kSegmentClasses - 1 ? head + 4 + c : head;
+  }
+  launch_segment_lists(args, lists, space, plan.sweep.tiles, 2, nullptr);
+  args.bad = lists.bad;
+  launch_segment_fill(args, false, 2, nullptr);
+  args.packed = plan.sweep.packed;
+  for (const auto& warp : plan.warps) {
+    args.shortest = warp.shortest, args.longest = warp.longest;
+    launch_sort_warp(args, warp.shape, nullptr);
+  }
+  args.shortest = args.longest = 0;
+  for (int c = 0; c < kSegmentClasses; ++c) {
+    if (plan.capacity[c] == 0) continue;
+    args.list = lists.list[c], args.list_count = lists.count[c];
+    if (c < kSegmentClasses - 1)
+      launch_sort_block(args, plan.blocks[c], nullptr);
+    else
+      launch_sort_sweep(args, plan.sweep, space, nullptr);
+  }
+  for (int64_t s = 0; s < segments; ++s) {
+    const int64_t start = wrong ? 0 : indptr[s], count = wrong ? (s ? 0 : n) : lengths[s];
+    const auto order = stable_order(x.data() + start, count, false, 0, sizeof(T) * 8);
+    for (int64_t i = 0; i < count; ++i) {
+      if (indices[start + i] != (wrong ? -1 : start + order[i]) ||
+          values[start + i] != (wrong ? T(0) : x[start + order[i]]))
+        bad("segment", dtype, segments, count, data, i);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const unsigned seed = count > 1 ? static_cast<unsigned>(std::atoi(words[1])) : 1;
+  const bool odd = seed % 2;
+  constexpr Data kAll[] = {Data::random, Data::few,      Data::equal,
+                           Data::sorted, Data::reversed, Data::low_bits};
+  for (Data data : kAll) {
+    for (int64_t n : {1, 7, 32, 33, 100, 256, 300, 1000, 2100}) {
+      const int64_t rows = n < 300 ? 9 : 2;
+      check<float>(Dtype::f32, rows, n, data, seed, {.descending = odd});
+      check<int64_t>(Dtype::i64, rows, n, data, seed, {.descending = !odd, .index_bits = 32});
+      check<uint8_t>(Dtype::u8, rows, n, data, seed, {.indices = false});
+      check<double>(Dtype::f64, rows, n, data, seed, {.indices = false});
+    }
+    check<uint32_t>(Dtype::u32, 1, 8192, data, seed);
+    const SortAlgo sweep = SortAlgo::sweep;
+    for (int64_t n : {1, 8191, 8193, 20000}) {
+      const int64_t rows = n > 10000 ? 1 : 2;
+      check<float>(Dtype::f32, rows, n, data, seed, {.descending = odd, .forced = sweep});
+      check<int64_t>(Dtype::i64, rows, n, data, seed, {.descending = odd, .forced = sweep});
+      check<int16_t>(Dtype::i16, rows, n, data, seed, {.index_bits = 32, .forced = sweep});
+      check<uint32_t>(Dtype::u32, rows, n, data, seed, {.indices = false, .forced = sweep});
+      if (n == 8191) continue;
+      check<uint8_t>(Dtype::u8, rows, n, data, seed, {.forced = sweep});
+      check<int64_t>(Dtype::i64, rows, n, data, seed, {.indices = false, .forced = sweep});
+      check<uint16_t>(Dtype::u16, rows, n, data, seed, {.indices = false, .forced = sweep});
+      check<double>(Dtype::f64, rows, n, data, seed,
+                    {.values = false, .index_bits = 32, .forced = sweep});
+      check<float>(Dtype::f32, rows, n, data, seed,
+                   {.descending = odd, .side = 8, .forced = sweep});
+    }
+    check<uint32_t>(Dtype::u32, 2, 3000, data, seed, {.values = false, .begin = 3, .end = 14});
+    check<uint32_t>(Dtype::u32, 1, 9000, data, seed, {.values = false, .begin = 4, .end = 9});
+    check<uint64_t>(Dtype::u64, 1, 9000, data, seed, {.values = false, .begin = 0, .end = 1});
+    check_segments<float>(Dtype::f32, {0, 3, 70, 0, 257, 5000, 900, 0, 9000, 2, 20000, 0, 8193},
+                          data, seed, false);
+    check_segments<int64_t>(Dtype::i64, {64, 1, 300, 5000, 200, 0, 1100}, data, seed, false);
+  }
+  check_segments<int32_t>(Dtype::i32, {5, 900, 3, 5000}, Data::random, seed, true);
+}

@@ -1,0 +1,105 @@
+"""The sorts' plans: launches the hardware takes, workspaces that are stated; and their codecs."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BYTES = {
+    "uint8": 1, "bool": 1, "int16": 2, "float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "float64": 8,
+    "int64": 8,
+}  # fmt: skip
+GRID = 2**31 - 1
+
+lengths = st.one_of(st.integers(1, 20_000), st.integers(1, 2**33), st.integers(0, 30).map(lambda e: 1 << e))
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> dict:
+    n = draw(lengths)
+    return {
+        "dtype": draw(st.sampled_from(sorted(BYTES))),
+        "rows": draw(st.integers(1, max(1, min(2**34 // n, 2**32)))),
+        "n": n,
+        "values": draw(st.booleans()),
+        "index_bits": draw(st.sampled_from([32, 64])) if n < 2**31 else 64,
+        "sms": draw(st.sampled_from([1, 20, 132])),
+    }
+
+
+@settings(max_examples=400, deadline=None)
+@given(problems(), st.sampled_from(["automatic", "warp_row", "block_row", "sweep"]))
+def test_launchable_and_within_its_workspace(native: ModuleType, problem: dict, forced: str) -> None:
+    for indices in (True, False):
+        if not (indices or problem["values"]):
+            continue
+        plan = native.plan_sort(**problem, indices=indices, forced=forced)
+        assert 1 <= plan["grid"] <= GRID and 32 <= plan["threads"] <= 1024
+        n, width = problem["n"], BYTES[problem["dtype"]]
+        if plan["algo"] == "warp_row":
+            assert n <= 8 * plan["lanes"]
+        elif plan["algo"] == "block_row":
+            assert n <= plan["items"] * plan["threads"] <= 8192
+        else:
+            total = problem["rows"] * n
+            assert plan["tiles"] * 8192 >= total and plan["passes"] == width
+            assert plan["wide_status"] == (n >= 2**30)
+            if n < 2**32:
+                assert plan["side"] == (4 if indices and width == 8 else 0)
+            record = 8 if plan["packed"] else width
+            assert plan["a_keys_at"] % 256 == 0 and plan["clear_bytes"] % 16 == 0
+            # A second buffer, and where the outputs cannot hold one, a third.
+            assert plan["workspace"] - plan["clear_bytes"] <= total * (2 * record + plan["side"]) + 1024
+
+
+@pytest.mark.parametrize("dtype, record", [("float32", 8), ("int64", 12)])
+def test_second_buffer_and_five_percent(native: ModuleType, dtype: str, record: int) -> None:
+    for n in (10**7, 10**8, 4 * 10**8):
+        assert native.plan_sort(dtype, 1, n)["workspace"] <= 1.05 * n * record
+        assert native.plan_sort(dtype, 1, n, indices=False)["workspace"] <= 1.05 * n * BYTES[dtype]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(sorted(BYTES)), lengths, st.integers(0, 10**7))
+def test_lists_hold_any_mix_of_segments(native: ModuleType, dtype: str, n: int, segments: int) -> None:
+    plan = native.plan_segments(dtype, n, segments)
+    limits = (256, 1024, 4096, 8192 if BYTES[dtype] < 8 else 4096)
+    for kind, (room, over) in enumerate(zip(plan["capacity"], limits, strict=True)):
+        if kind == 2 and BYTES[dtype] == 8:
+            assert room == 0
+        else:
+            assert room == min(segments, n // (over + 1))
+    longest = plan["capacity"][3]
+    assert plan["tiles"] >= (n // 8192 + longest if longest else 0)
+    assert plan["total"] >= plan["workspace"]
+
+
+FLOATS = {
+    "float16": (np.float16, np.uint16),
+    "float32": (np.float32, np.uint32),
+    "float64": (np.float64, np.uint64),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("descending", [False, True])
+def test_codes(native: ModuleType, dtype: str, descending: bool) -> None:
+    kind, raw = FLOATS[dtype]
+    generator = np.random.default_rng(1)
+    bits = generator.integers(0, np.iinfo(raw).max, 3000, dtype=raw, endpoint=True)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.0, -1.0], kind).view(raw)
+    bits = np.concatenate([bits, special]).astype(raw)
+    x = bits.view(kind)
+    keys = native.sort_code(bits.astype(np.uint64), dtype, descending, True, False)
+    assert len(np.unique(keys)) == len(np.unique(bits))  # every bit pattern has its own key
+    assert np.array_equal(native.sort_code(keys, dtype, descending, True, True), bits.astype(np.uint64))
+    shared = native.sort_code(bits.astype(np.uint64), dtype, descending, False, False)
+    for key in (keys, shared):
+        y = x[np.argsort(key, kind="stable")]
+        y = y[::-1] if descending else y
+        numbers = y[~np.isnan(y)]
+        assert np.all(numbers[1:] >= numbers[:-1]) and np.all(np.isnan(y[len(numbers) :]))
+    zeros = shared[x == 0]
+    assert len(set(zeros.tolist())) == 1 and len(set(shared[np.isnan(x)].tolist())) == 1

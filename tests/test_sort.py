@@ -1,0 +1,389 @@
+"""The sorts against NumPy's lexsort, bit for bit, and what their contract says beyond the table."""
+
+import doctest
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from topk_reference import BITS, DISTRIBUTIONS, DTYPES, bits, random_input, reference, restride
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import torch_gpuprims.nn
+from torch_gpuprims import argsort, segment_sort, sort, sort_by_key, sort_keys, sort_out_of_core
+
+
+def keys_reference(x, dim, descending):
+    """By (number, positive NaN, negative NaN), then sign and magnitude: every bit pattern has its place."""
+    if not x.dim():
+        return x.cpu()
+    rows = x.cpu().movedim(dim, -1).contiguous()
+    raw = rows.view(BITS[x.element_size()]).numpy()
+    if x.dtype.is_floating_point:
+        magnitude = raw & np.iinfo(raw.dtype).max if raw.dtype != np.uint8 else raw
+        order = np.where(raw < 0, ~magnitude, magnitude)
+        kind = np.where(rows.isnan().numpy(), np.where(raw < 0, 2, 1), 0)
+        at = np.lexsort((order, kind), axis=-1)
+    else:
+        at = np.argsort(rows.numpy(), axis=-1, kind="stable")
+    at = torch.from_numpy((at[..., ::-1] if descending else at).copy())
+    return bits(rows).gather(-1, at).view(x.dtype).movedim(-1, dim)
+
+
+def check(x, dim=-1, descending=False, index_dtype=torch.int64):
+    before = bits(x).clone()
+    n = x.shape[dim] if x.dim() else 1
+    values, indices = reference(x, n, dim, descending, None)
+    result = sort(x, dim, descending, index_dtype=index_dtype)
+    assert isinstance(result, torch_gpuprims.Sort)
+    assert result.values.is_contiguous() and result.indices.is_contiguous()
+    assert result.values.dtype == x.dtype and result.indices.dtype == index_dtype
+    assert torch.equal(result.indices.cpu().long(), indices)
+    assert torch.equal(bits(result.values), bits(values))
+    assert torch.equal(argsort(x, dim, descending, index_dtype=index_dtype), result.indices)
+    keys = sort_keys(x, dim, descending)
+    assert keys.is_contiguous() and torch.equal(bits(keys), bits(keys_reference(x, dim, descending)))
+    assert torch.equal(bits(x), before)
+
+
+@st.composite
+def problems(draw):
+    shape = draw(
+        st.one_of(st.lists(st.sampled_from([1, 2, 3, 7, 40]), max_size=3), st.sampled_from([[2, 700], [130]]))
+    )
+    return {
+        "shape": shape,
+        "dim": draw(st.integers(-max(len(shape), 1), max(len(shape), 1) - 1)),
+        "dtype": draw(st.sampled_from(DTYPES)),
+        "descending": draw(st.booleans()),
+        "ties": draw(st.booleans()),
+        "layout": draw(st.sampled_from(["offset", "transposed", "stepped", "expanded"])),
+        "index_dtype": draw(st.sampled_from([torch.int64, torch.int32])),
+        "seed": draw(st.integers(0, 2**32 - 1)),
+    }
+
+
+class TestValues:
+    @given(problem=problems())
+    def test_any_input(self, device, problem):
+        generator = np.random.default_rng(problem["seed"])
+        x = random_input(problem["shape"], problem["dtype"], generator, problem["ties"])
+        x = restride(x.to(device), problem["layout"])
+        check(x, problem["dim"], problem["descending"], problem["index_dtype"])
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("shape", [(1, 150_000), (3, 9000), (300, 70)], ids=str)
+    def test_long_rows_of_every_dtype(self, device, dtype, shape):
+        generator = np.random.default_rng(0)
+        for ties in (False, True):
+            x = random_input(shape, dtype, generator, ties).to(device)
+            check(x)
+            check(x, descending=True, index_dtype=torch.int32)
+
+    @pytest.mark.parametrize("kind", DISTRIBUTIONS)
+    @pytest.mark.parametrize("n", [33, 5000, 300_000])
+    def test_distributions(self, device, kind, n):
+        x = DISTRIBUTIONS[kind]((2, n)).to(device)
+        check(x)
+        check(x, descending=True)
+
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64], ids=str)
+    @pytest.mark.parametrize("bits_of", [1, 8, 9, 20, 31])
+    def test_digits_that_are_constant(self, device, dtype, bits_of):
+        for low in (0, 11):
+            x = torch.randint(0, 1 << bits_of, (70_000,), device=device)
+            x = (x << low) % (1 << 31) - (1 << 20) * (low > 0)
+            check(x.to(dtype))
+
+    @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 128, 129, 1000, 4096, 4097, 8192, 8193, 40_000])
+    def test_row_lengths(self, device, n):
+        for rows in (1, 5):
+            check(torch.randn(rows, n, device=device))
+            check(torch.randint(-(2**62), 2**62, (rows, n), device=device), descending=True)
+            check(torch.randint(0, 9, (rows, n), device=device, dtype=torch.uint8))
+
+    def test_threads_do_not_matter(self):
+        x = torch.randint(0, 1000, (3, 300_000))
+        expected = torch.sort(x, stable=True).indices
+        threads = torch.get_num_threads()
+        try:
+            for count in (1, 2, 7):
+                torch.set_num_threads(count)
+                assert torch.equal(sort(x).indices, expected)
+        finally:
+            torch.set_num_threads(threads)
+
+
+class TestByKey:
+    @pytest.mark.parametrize("n", [0, 1, 50, 30_000])
+    def test_payloads(self, device, n):
+        keys = torch.randint(-9, 9, (n,), device=device, dtype=torch.int16)
+        payloads = (
+            torch.randn(n, 3, device=device),
+            torch.arange(n, device=device),
+            torch.rand(n, 2, 2, device=device) > 0.5,
+            torch.randn(n, device=device, dtype=torch.complex64),
+        )
+        for descending in (False, True):
+            order = torch.sort(keys, stable=True, descending=descending).indices
+            got = sort_by_key(keys, *payloads, descending=descending)
+            for mine, t in zip(got, (keys, *payloads), strict=True):
+                assert torch.equal(mine, t[order])
+
+    @pytest.mark.parametrize("n", [40, 3000, 200_000])
+    @pytest.mark.parametrize("begin, end", [(0, 8), (4, 20), (7, 8), (5, 5), (24, 32), (0, 32)])
+    def test_some_bits(self, device, n, begin, end):
+        keys = torch.randint(-(2**31), 2**31, (n,), device=device, dtype=torch.int32)
+        part = ((keys.long() + 2**31) >> begin) % (1 << (end - begin))
+        for descending in (False, True):
+            order = torch.sort(part, stable=True, descending=descending).indices
+            got = sort_by_key(
+                keys, torch.arange(n, device=device), begin_bit=begin, end_bit=end, descending=descending
+            )
+            assert torch.equal(got[0], keys[order]) and torch.equal(got[1], order)
+
+    def test_errors(self, device):
+        keys = torch.zeros(4, device=device, dtype=torch.int32)
+        for words, call in {
+            "sort_by_key: keys must have 1 dimension, got 2": lambda: sort_by_key(keys[None]),
+            r"sort_by_key: payload 1 must have the length of keys \(4\), got shape \[3, 2\]": (
+                lambda: sort_by_key(keys, keys, torch.zeros(3, 2, device=device))
+            ),
+            "sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= 32, got 3 and 40": (
+                lambda: sort_by_key(keys, begin_bit=3, end_bit=40)
+            ),
+            "sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= 32, got 3 and 2": (
+                lambda: sort_by_key(keys, begin_bit=3, end_bit=2)
+            ),
+            "sort_by_key: dtype complex64 is not supported": lambda: sort_by_key(keys.to(torch.complex64)),
+            "sort_by_key: keys must be a dense tensor": lambda: sort_by_key(keys.to_sparse()),
+        }.items():
+            with pytest.raises(RuntimeError, match=words):
+                call()
+
+
+def lengths(kind):
+    generator = np.random.default_rng(3)
+    if kind == "empty ones between":
+        return [0, 0, 5, 0, 300, 0, 0]
+    if kind == "one long":
+        return [3, 120_000, 40]
+    if kind == "many empty":
+        return [0] * 100_000 + [7] + [0] * 1000
+    return generator.integers(0, {"short": 40, "mixed": 3000, "blocks": 20_000}[kind], 40).tolist()
+
+
+class TestSegments:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize(
+        "kind", ["empty ones between", "one long", "many empty", "short", "mixed", "blocks"]
+    )
+    def test_any_lengths(self, device, dtype, kind):
+        count = torch.tensor(lengths(kind))
+        indptr = torch.cat([count.new_zeros(1), count.cumsum(0)]).to(device)
+        n = int(indptr[-1])
+        keys = torch.randint(0, 90, (n,)).to(dtype).to(device)
+        segment = torch.repeat_interleave(torch.arange(len(count)), count)
+        for descending in (False, True):
+            rank = keys.cpu().double() * (-1 if descending else 1)
+            order = torch.from_numpy(np.lexsort((rank.numpy(), segment.numpy())))
+            got = segment_sort(keys, indptr, keys * 2, descending=descending)
+            assert torch.equal(got.indices.cpu(), order)
+            assert torch.equal(got.keys.cpu(), keys.cpu()[order])
+            assert torch.equal(got.values, got.keys * 2)
+            narrow = segment_sort(keys, indptr.int(), descending=descending, index_dtype=torch.int32)
+            assert narrow.values is None and torch.equal(narrow.indices.long(), got.indices)
+            assert torch.equal(narrow.keys, got.keys)
+
+    @pytest.mark.parametrize("indptr", [[0, 3, 2, 9], [1, 9], [0, 8], [0, 10], [0, -5, 9], [9], [0]])
+    def test_bad_indptr(self, device, indptr):
+        indptr = torch.tensor(indptr, device=device)
+        got = segment_sort(torch.arange(9.0, device=device), indptr)
+        assert bool(got.keys.isnan().all()) and bool((got.indices == -1).all())
+        got = segment_sort(torch.arange(9, device=device), indptr, torch.arange(9, device=device))
+        assert not bool(got.keys.any()) and bool((got.indices == -1).all())
+
+    def test_bad_indptr_raises_where_asked(self, device):
+        code = f"""if True:
+            import torch, torch_gpuprims as g
+            x = torch.zeros(3, device="{device}")
+            g.segment_sort(x, torch.tensor([0, 2, 3], device="{device}"))
+            try: g.segment_sort(x, torch.tensor([0, 2], device="{device}"))
+            except RuntimeError as error: print(error)"""
+        env = {**os.environ, "GPUPRIMS_CHECK": "1"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.stdout.strip() == "segment_sort: indptr must rise from 0 to the number of keys (3)"
+
+    def test_vmap(self, device):
+        x = torch.randn(4, 20, device=device)
+        indptr = torch.tensor([0, 5, 5, 20], device=device)
+
+        def run(row):
+            return tuple(segment_sort(row, indptr)[:2])
+
+        loop = [torch.stack(out) for out in zip(*map(run, x), strict=True)]
+        assert all(map(torch.equal, torch.vmap(run)(x), loop))
+
+    def test_values_must_fit(self, device):
+        with pytest.raises(RuntimeError, match=r"values must have the length of keys \(3\), got shape \[2\]"):
+            x = torch.zeros(3, device=device)
+            segment_sort(x, torch.tensor([0, 3], device=device), x[:2])
+
+
+class TestOutOfCore:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.float16], ids=str)
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("ties", [False, True])
+    def test_an_eighth_of_the_array(self, device, dtype, descending, ties):
+        n = 200_000
+        keys = random_input((n,), dtype, np.random.default_rng(5), ties)
+        before = bits(keys).clone()
+        payload = torch.arange(n)
+        budget = n * (dtype.itemsize + 8) // 8 * 10  # an eighth, with the tenfold that a chunk takes
+        got, order = sort_out_of_core(keys, payload, budget=budget, descending=descending, device=device)
+        values, indices = reference(keys, n, 0, descending, None)
+        assert torch.equal(order, indices)
+        assert torch.equal(bits(got), bits(values))
+        assert torch.equal(bits(keys), before)
+
+    def test_constant_and_tiny(self, device):
+        for n in (0, 1, 5, 1000):
+            keys = torch.ones(n)
+            got, order = sort_out_of_core(keys, torch.arange(n), budget=100_000, device=device)
+            assert torch.equal(got, keys) and torch.equal(order, torch.arange(n))
+
+    def test_errors(self, device):
+        keys = torch.zeros(100_000)
+        with pytest.raises(
+            RuntimeError, match=r"budget must be at least \d+ bytes for 100000 elements, got 9"
+        ) as e:
+            sort_out_of_core(keys, budget=9, device=device)
+        need = int(str(e.value).split("at least ")[1].split()[0])
+        assert torch.equal(sort_out_of_core(keys, budget=need, device=device)[0], keys)
+        with pytest.raises(RuntimeError, match="keys must have 1 dimension, got 2"):
+            sort_out_of_core(keys[None], budget=1 << 20)
+        with pytest.raises(RuntimeError, match=r"payload 0 must have the length of keys \(100000\)"):
+            sort_out_of_core(keys, keys[1:], budget=1 << 20)
+
+
+class TestWrappers:
+    def test_errors(self, device):
+        x = torch.zeros(3, 4, device=device)
+        for call in (sort, argsort, sort_keys):
+            name = call.__name__
+            with pytest.raises(
+                RuntimeError, match=f"^{name}: input must be a dense tensor, got a sparse layout"
+            ):
+                call(x.to_sparse())
+            with pytest.raises(RuntimeError, match=f"^{name}: dim must be between -2 and 1, got 2"):
+                call(x, 2)
+            with pytest.raises(RuntimeError, match=f"^{name}: dim must be between -1 and 0, got 1"):
+                call(x[0, 0], 1)
+        with pytest.raises(RuntimeError, match=r"^sort: index_dtype must be int64 or int32"):
+            sort(x, index_dtype=torch.int16)
+        with pytest.raises(TypeError, match="copy_"):
+            sort(x, out=(x, x))
+
+    def test_gradients(self, device):
+        x = torch.randperm(24, device=device).double().view(4, 6).requires_grad_()
+        for call in (lambda t: sort(t, 0).values, lambda t: sort_keys(t, -1, True)):
+            assert torch.autograd.gradcheck(call, x)
+            assert torch.autograd.gradgradcheck(call, x)
+        result = sort(x)
+        assert result.values.requires_grad and not result.indices.requires_grad
+        assert not argsort(x).requires_grad
+        payload = torch.randn(24, 2, device=device, dtype=torch.float64, requires_grad=True)
+        keys = x.detach().view(-1)
+        assert torch.autograd.gradcheck(lambda p: sort_by_key(keys, p)[1], payload)
+        parameter = torch.nn.Parameter(torch.randn(5, device=device))
+        sort(parameter).values.sum().backward()
+        assert parameter.grad.tolist() == [1.0] * 5
+
+    def test_fake_and_module(self, device):
+        with FakeTensorMode():
+            x = torch.empty(3, 4, device=device)
+            assert sort(x).indices.shape == (3, 4) and argsort(x).dtype == torch.int64
+        module = torch_gpuprims.nn.Sort(dim=0, descending=True, index_dtype=torch.int32)
+        x = torch.randn(4, 3, device=device)
+        assert torch.equal(module(x).values, sort(x, 0, True).values)
+        assert repr(module) == "Sort(dim=0, descending=True, index_dtype=torch.int32)"
+
+    def test_docstrings(self):
+        for module in ("sort", "sort_out_of_core", "nn.sort"):
+            name = f"torch_gpuprims.{module}"
+            assert doctest.testmod(sys.modules[name], extraglobs={"torch": torch}).failed == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+class TestMemory:
+    """Workspace: at most a second buffer of keys and 32-bit indices, and 5 %."""
+
+    @staticmethod
+    def peak(run, kept):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before - kept
+
+    def test_pairs(self):
+        n = 400_000_000 if torch.cuda.mem_get_info()[0] > 40 << 30 else 20_000_000
+        x = torch.randn(n, device="cuda")
+        assert self.peak(lambda: sort(x), n * 12) <= n * 8 * 1.05 + (4 << 20)
+
+    def test_keys(self):
+        n = 50_000_000
+        x = torch.randint(-(2**62), 2**62, (n,), device="cuda")
+        assert self.peak(lambda: sort_keys(x), n * 8) <= n * 8 * 1.05 + (4 << 20)
+        assert self.peak(lambda: sort(x), n * 16) <= n * 12 * 1.05 + (4 << 20)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32], ids=str)
+def test_rows_beyond_2_31(dtype):
+    n = 2**31 + 1000
+    if torch.cuda.mem_get_info()[0] < n * (3 * dtype.itemsize + 26):
+        pytest.skip("too little device memory")
+    x = torch.arange(n, device="cuda").mul_(40_503).bitwise_and_(255).to(dtype)
+    count = torch.bincount(x[: 1 << 20].long(), minlength=256) * 0
+    for part in x.split(1 << 28):
+        count += torch.bincount(part, minlength=256)
+    values, indices = sort(x)
+    expected = torch.repeat_interleave(torch.arange(256, device="cuda", dtype=dtype), count)
+    assert torch.equal(values, expected)
+    assert torch.equal(sort_keys(x), expected)
+    del expected
+    starts = torch.cat([count.new_zeros(1), count.cumsum(0)]).tolist()
+    for begin, end in list(itertools.pairwise(starts))[::51]:
+        part = indices[begin:end]
+        assert bool((part[1:] > part[:-1]).all())
+        assert bool((x[part] == values[begin]).all())
+
+
+def test_sharded():
+    distributed = pytest.importorskip("torch.distributed.tensor")
+    if not torch.distributed.is_available():
+        pytest.skip("PyTorch without torch.distributed")
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = torch.distributed.init_device_mesh("cpu", (2,))
+        x = torch.randn(4, 6)
+        by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+        values, indices = sort(by_rows)
+        assert values.placements == indices.placements == (distributed.Shard(0),)
+        assert torch.equal(values.to_local(), sort(x[:2]).values)
+        by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
+        assert sort(by_columns).values.placements == (distributed.Replicate(),)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,54 @@
+"""Kernels of the sorts on the host, a fiber a thread, under AddressSanitizer: what CI sees without a GPU."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from test_topk_emulated import HERE, ROOT, cuda_headers
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+
+KERNELS = ("warp_row", "block_row", "sweep", "segments")
+#: The emulator has a dynamic_memory of its own.
+EXTERN = "extern __shared__ __align__(16) unsigned char dynamic_memory[];"
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels, compiled by g++ with the emulator in place of CUDA."""
+    compiler = os.environ.get("CXX") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("no g++")
+    headers = cuda_headers()
+    folder = tmp_path_factory.mktemp("emulated")
+    (folder / "sort").mkdir()
+    for file in (ROOT / "csrc/sort").glob("*.*h"):
+        text = file.read_text()
+        assert file.name != "records.cuh" or EXTERN in text
+        text = text.replace("#include <cuda_runtime.h>", '#include "common/launch.h"').replace(EXTERN, "")
+        (folder / "sort" / file.name).write_text(text)
+    sources = []
+    for name in KERNELS:
+        source = folder / f"{name}.cpp"
+        source.write_text('#include "common/launch.h"\n' + (ROOT / f"csrc/sort/{name}.cu").read_text())
+        sources.append(source)
+    main = folder / "main.cpp"
+    main.write_text(f'#include "common/launch.h"\n#include "{HERE}/emulator/sort.cpp"\n')
+    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
+    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
+    target = folder / "emulated_sort"
+    done = subprocess.run(
+        [compiler, *flags, *includes, main, *sources, "-o", target], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+    return target
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_kernels_match_a_stable_sort(program: Path, seed: int) -> None:
+    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+    done = subprocess.run([program, str(seed)], capture_output=True, text=True, env=env, timeout=900)
+    assert done.returncode == 0, done.stderr[:4000]

@@ -1,0 +1,292 @@
+"""Sorting: keys, keys with payloads, segments; CPU and CUDA kernels are in csrc/sort."""
+
+import functools
+import sys
+from typing import Any, NamedTuple
+
+import torch
+
+from . import _explain, sort_grad
+from . import sort_fake as sort_fake
+from ._dispatch import below_autograd, direct, eager, plain, reraise
+from .sort_out_of_core import sort_out_of_core as sort_out_of_core
+
+_ops = torch.ops.gpuprims
+_call, _sort_handle = direct(_ops.sort.default)
+_, _argsort_handle = direct(_ops.argsort.default)
+_, _keys_handle = direct(_ops.sort_keys.default)
+_, _segment_handle = direct(_ops.segment_sort.default)
+_tuple = tuple.__new__
+_INT64 = torch.int64
+
+
+class Sort(NamedTuple):
+    values: torch.Tensor
+    indices: torch.Tensor
+
+
+class SegmentSort(NamedTuple):
+    keys: torch.Tensor
+    indices: torch.Tensor
+    values: torch.Tensor | None
+
+
+def _bits(index_dtype: torch.dtype) -> int:
+    return 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
+
+
+def _raise(error: RuntimeError, op: str, **tensors: Any) -> Any:
+    for name, tensor in tensors.items():  # the dispatcher finds no kernel before ours can say so
+        if getattr(tensor, "layout", torch.strided) is not torch.strided:
+            raise RuntimeError(f"{op}: {name} must be a dense tensor, got a sparse layout") from None
+    reraise(error)
+
+
+def sort(
+    input: torch.Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    *,
+    index_dtype: torch.dtype = torch.int64,
+    out: Any = None,
+) -> Sort:
+    """The elements of each row along `dim` in order, with their indices. Always stable.
+
+    Swaps for torch.sort, with NaN and zero made definite, every integer width, and int32 indices.
+
+    Args:
+        input: tensor of any shape and strides; float64/32/16, bfloat16, (u)int8/16/32/64 or bool.
+        dim: the dimension to sort.
+        descending: the largest first; equal elements keep their order, as in
+            torch.sort(descending=True, stable=True).
+        stable: accepted as in torch.sort. The sort always is: that costs nothing more.
+        index_dtype: torch.int64, or torch.int32 where the dimension has fewer than 2^31 elements.
+
+    Returns:
+        Sort(values, indices), both contiguous, of input's shape. Values are input's own bits.
+
+    Order: NaN of either sign is greater than every number, -0.0 equals +0.0, and of equal elements the one
+    with the lowest index comes first. The answer is thus unique: same input, same bits, on every device, on
+    every run and for any number of threads.
+
+    Gradients reach the elements through the permutation (indices have none), double backward included.
+
+    Cost: rows that fit a multiprocessor are read and written once; longer ones take a pass for each 8 bits
+    of the key that vary, a sorted row none. Workspace: a second buffer of keys and 32-bit indices. The
+    method for long rows is the radix sort of Adinets & Merrill, "Onesweep" (2022); the rank of a key within
+    a tile comes from counters that each thread has to itself, as in Satish, Harris & Garland (IPDPS 2009).
+
+    Raises:
+        RuntimeError: dim, dtype, layout or index_dtype is not as above; the message says which and what
+            was given.
+        TypeError: `out` was given.
+        torch.OutOfMemoryError: no memory for the result or the workspace.
+
+    >>> sort(torch.tensor([3.0, 1.0, 2.0, 1.0]))
+    Sort(values=tensor([1., 1., 2., 3.]), indices=tensor([1, 3, 2, 0]))
+    """
+    if out is not None:
+        raise TypeError("sort: out= is not supported; use values.copy_(result.values) and the like")
+    bits = _bits(index_dtype)
+    try:
+        if plain(input):
+            guard = below_autograd()  # entered when made; `with` would cost 0.3 us more
+            try:
+                if dim == -1 and not descending and bits == 64:
+                    result = _tuple(Sort, _call(_sort_handle, input))  # every argument costs 0.1 us
+                else:
+                    result = _tuple(Sort, _call(_sort_handle, input, dim, descending, bits))
+            finally:
+                del guard
+        elif eager(input):
+            result = _tuple(Sort, sort_grad.eager_sort(input, dim, descending, bits))
+        else:
+            if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+                _register_sharding()
+            result = Sort(*sort_grad.run_sort(input, dim, descending, bits))
+        if _explain.enabled:
+            _explain.log("sort", input, dim, index_dtype=index_dtype)
+        return result
+    except RuntimeError as error:
+        return _raise(error, "sort", input=input)
+
+
+def _argsort(input: torch.Tensor, *args: Any) -> torch.Tensor:
+    if plain(input):
+        guard = below_autograd()
+        try:
+            return _call(_argsort_handle, input, *args)
+        finally:
+            del guard
+    return _ops.argsort(input.detach() if input.requires_grad else input, *args)
+
+
+def argsort(
+    input: torch.Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = True,
+    *,
+    index_dtype: torch.dtype = torch.int64,
+) -> torch.Tensor:
+    """The indices of `sort`, without its values: swaps for torch.argsort(stable=True).
+
+    Arguments, order, errors and cost as `sort`, less the traffic of the values. Indices have no gradient.
+
+    >>> argsort(torch.tensor([3, 1, 2]), descending=True)
+    tensor([0, 2, 1])
+    """
+    try:
+        indices = _argsort(input, dim, descending, _bits(index_dtype))
+        if _explain.enabled:
+            _explain.log("argsort", input, dim, index_dtype=index_dtype)
+        return indices
+    except RuntimeError as error:
+        return _raise(error, "argsort", input=input)
+
+
+def sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
+    """The elements of each row along `dim` in order, without indices: about half the traffic of `sort`.
+
+    Returns a contiguous tensor of input's shape and dtype, with input's own bits. Where elements are equal
+    and yet differ in bits, no index tells them apart, so bits decide, repeatably: -0.0 comes before +0.0,
+    and of NaNs, which come last, the positive before the negative ones (the other way round where
+    descending). Arguments, dtypes and errors as `sort`. The backward pass sorts once more, for the indices.
+
+    >>> sort_keys(torch.tensor([3, 1, 2], dtype=torch.uint8))
+    tensor([1, 2, 3], dtype=torch.uint8)
+    """
+    try:
+        if plain(input):
+            guard = below_autograd()
+            try:
+                keys = _call(_keys_handle, input, dim, descending)
+            finally:
+                del guard
+        else:
+            keys = sort_grad.run_sort_keys(input, dim, descending)
+        if _explain.enabled:
+            _explain.log("sort_keys", input, dim)
+        return keys
+    except RuntimeError as error:
+        return _raise(error, "sort_keys", input=input)
+
+
+def sort_by_key(
+    keys: torch.Tensor,
+    *values: torch.Tensor,
+    begin_bit: int = 0,
+    end_bit: int | None = None,
+    descending: bool = False,
+) -> tuple[torch.Tensor, ...]:
+    """Sort keys, stably, and bring any number of payloads into the same order.
+
+    Args:
+        keys: [n], any dtype that `sort` takes.
+        values: payloads [n, ...] of any dtype and trailing shape, on the device of keys.
+        begin_bit, end_bit: only bits [begin_bit, end_bit) of the key count (end_bit None: all above). Bit 0
+            is the least significant bit of the key as an unsigned integer in the order of `sort`: the sign
+            bit of signed integers is flipped, so it counts as it should; meant for integer keys.
+        descending: the largest first; equal keys keep their order.
+
+    Returns:
+        (keys, *values), new tensors. Gradients reach keys and payloads through the permutation.
+
+    Cost: the sort with 32-bit indices, then one gather for each payload.
+
+    Raises:
+        RuntimeError: keys are not one-dimensional, a payload's length or device differs, or bits are out of
+            range.
+
+    >>> sort_by_key(torch.tensor([2, 1]), torch.tensor(["ab".index(c) for c in "ab"]))
+    (tensor([1, 2]), tensor([1, 0]))
+    """
+    if keys.dim() != 1:
+        raise RuntimeError(f"sort_by_key: keys must have 1 dimension, got {keys.dim()}")
+    for at, payload in enumerate(values):
+        shape = list(payload.shape)
+        if not shape or shape[0] != keys.shape[0]:
+            raise RuntimeError(
+                f"sort_by_key: payload {at} must have the length of keys ({keys.shape[0]}), got shape {shape}"
+            )
+        if payload.device != keys.device:
+            raise RuntimeError(f"sort_by_key: payload {at} must be on the device of keys")
+    try:
+        if begin_bit == 0 and end_bit is None:
+            sorted_keys, order = sort(keys, 0, descending)
+        else:
+            order = _argsort(keys, 0, descending, 64, begin_bit, -1 if end_bit is None else end_bit)
+            sorted_keys = keys.index_select(0, order)
+    except RuntimeError as error:
+        raise type(error)(_renamed(str(error))) from None
+    return (sorted_keys, *(payload.index_select(0, order) for payload in values))
+
+
+def _renamed(words: str) -> str:
+    """An op's message in the name of the function that was called."""
+    for name in ("argsort: ", "sort: "):
+        if words.startswith(name):
+            words = f"sort_by_key: {words[len(name) :]}"
+    return words.replace("sort_by_key: input", "sort_by_key: keys")
+
+
+def segment_sort(
+    keys: torch.Tensor,
+    indptr: torch.Tensor,
+    values: torch.Tensor | None = None,
+    *,
+    descending: bool = False,
+    index_dtype: torch.dtype = torch.int64,
+) -> SegmentSort:
+    """Sort each segment keys[indptr[i]:indptr[i + 1]], stably, with no wait for the device.
+
+    Args:
+        keys: [n], any dtype that `sort` takes.
+        indptr: [segments + 1], int32 or int64, rising from 0 to n; segments may be empty, and of any mix of
+            lengths. It is read on the device: the call can be captured in a CUDA graph and replayed with
+            other segments.
+        values: payload [n, ...] to bring into the same order.
+
+    Returns:
+        SegmentSort(keys, indices, values): indices are positions in the whole of keys; values is None where
+        none were given. Where indptr is wrong, keys are NaN (floats) or 0 and indices -1; with
+        GPUPRIMS_CHECK=1 it raises.
+
+    Order, dtypes, gradients as `sort`. Cost on CUDA: segments that fit a block's shared memory are read and
+    written once, the others are sorted together by segment number and key.
+
+    >>> segment_sort(torch.tensor([2, 1, 9, 8, 7]), torch.tensor([0, 2, 5])).keys
+    tensor([1, 2, 7, 8, 9])
+    """
+    if values is not None and (values.dim() == 0 or values.shape[0] != keys.shape[0]):
+        raise RuntimeError(
+            f"segment_sort: values must have the length of keys ({keys.shape[0]}), "
+            f"got shape {list(values.shape)}"
+        )
+    bits = _bits(index_dtype)
+    try:
+        if plain(keys, indptr):
+            guard = below_autograd()
+            try:
+                ordered, order = _call(_segment_handle, keys, indptr, descending, bits)
+            finally:
+                del guard
+        else:
+            ordered, order = sort_grad.run_segment_sort(keys, indptr, descending, bits)
+    except RuntimeError as error:
+        return _raise(error, "segment_sort", keys=keys, indptr=indptr)
+    moved = None if values is None else values.index_select(0, order.clamp_min(0))
+    return SegmentSort(ordered, order, moved)
+
+
+@functools.cache
+def _register_sharding() -> None:
+    """Any dimension but the sorted one may be sharded. Imports DTensor, which takes a second."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    @register_sharding(_ops.sort.default)
+    def _sharding(input, dim=-1, descending=False, index_bits=64):  # type: ignore[no-untyped-def]
+        places = [Replicate(), *(Shard(d) for d in range(input.ndim) if d != dim % max(input.ndim, 1))]
+        return [([place, place], [place, None, None, None]) for place in places]

@@ -1,0 +1,168 @@
+"""Gradients and batching of the sorts: gradients go back through the permutation, batches into the rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ._dispatch import apply, bare_apply, below_autograd, direct, light_autograd
+from .sort_fake import sorted_dim
+
+_ops = torch.ops.gpuprims
+_call, _handle = direct(_ops.sort.default)
+
+
+def _through(indices: torch.Tensor, shape: Any, dim: int, grad: torch.Tensor) -> torch.Tensor:
+    """Of the input: aten ops alone, so that it differentiates and compiles in turn."""
+    return grad.new_zeros(shape).scatter(dim, indices.long(), grad)
+
+
+# sort -----------------------------------------------------------------------------------------------------
+
+
+def _sort_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.dim, ctx.shape = inputs[1], inputs[0].shape
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _sort_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 4
+    return _through(ctx.saved_tensors[0], ctx.shape, ctx.dim, grad), None, None, None
+
+
+def _vmap_rows(op: str, run: Callable[..., Any], in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    """For ops (input, dim, ...) whose outputs have input's shape."""
+    input, dim, *rest = args
+    input = input.movedim(in_dims[0], 0)
+    rank = input.dim() - 1
+    dim = sorted_dim(op, dim, rank)
+    if rank == 0:
+        input = input.unsqueeze(1)
+    result = run(input, dim + 1, *rest)
+    if isinstance(result, torch.Tensor):
+        return (result.squeeze(1) if rank == 0 else result), 0
+    return tuple(t.squeeze(1) if rank == 0 else t for t in result), (0,) * len(result)
+
+
+# sort_keys: the backward pass sorts again, for the permutation ---------------------------------------------
+
+
+def _keys_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    ctx.dim, ctx.descending = inputs[1], inputs[2]
+    ctx.save_for_backward(inputs[0])
+
+
+def _keys_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    (input,) = ctx.saved_tensors
+    indices = _ops.argsort(input.detach(), ctx.dim, ctx.descending)
+    return _through(indices, input.shape, ctx.dim, grad), None, None
+
+
+# segment_sort ---------------------------------------------------------------------------------------------
+
+
+def _segment_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _segment_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
+    if grad is None:
+        return (None,) * 4
+    (indices,) = ctx.saved_tensors
+    return _through(indices.clamp_min(0), grad.shape, 0, grad), None, None, None
+
+
+def _vmap_segments(
+    run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]
+) -> Any:
+    """A batch of b calls is one call with b times the segments."""
+    keys, indptr, *rest = args
+    batch = info.batch_size
+    keys = keys.expand(batch, *keys.shape) if in_dims[0] is None else keys.movedim(in_dims[0], 0)
+    indptr = indptr.expand(batch, *indptr.shape) if in_dims[1] is None else indptr.movedim(in_dims[1], 0)
+    n = keys.shape[1]
+    first = torch.arange(batch, device=keys.device).unsqueeze(1) * n
+    starts = indptr.long()[:, :-1] + first
+    ends = torch.full((1,), 1, device=keys.device) * (batch * n)
+    values, indices = run(keys.reshape(-1), torch.cat([starts.reshape(-1), ends]), *rest)
+    return (values.view(batch, n), indices.view(batch, n) - first.to(indices.dtype)), (0, 0)
+
+
+# Registration ---------------------------------------------------------------------------------------------
+
+
+def _register(
+    name: str,
+    setup: Callable[..., None] | None,
+    backward: Callable[..., Any] | None,
+    batched: Callable[..., Any],
+) -> Callable[..., Any]:
+    """Register the op's gradient and vmap; returns the op as a function that torch.func may see too.
+
+    The torch.autograd.Function is for eager calls; compilers, export and subclasses see the registered op.
+    """
+    op = getattr(_ops, name).default
+    qualified = f"gpuprims::{name}"
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        rest = op._schema.arguments[len(args) :]  # the dispatcher leaves defaults out
+        return batched(op, info, in_dims, (*args, *(argument.default_value for argument in rest)))
+
+    torch.library.register_vmap(qualified, vmap)
+    if setup is None or backward is None:
+        return op
+    torch.library.register_autograd(qualified, backward, setup_context=setup)
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            with below_autograd():
+                return op(*args)
+
+        setup_context = staticmethod(setup)  # type: ignore[arg-type]
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+            return batched(run, info, in_dims, args)
+
+    Function.backward = staticmethod(backward)  # type: ignore[method-assign, assignment]
+
+    def run(*args: Any) -> Any:
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        return apply(Function, *args) if light_autograd(*tensors) else op(*args)
+
+    return run
+
+
+def _rows(name: str) -> Callable[..., Any]:
+    return lambda run, info, in_dims, args: _vmap_rows(name, run, in_dims, args)
+
+
+run_sort = _register("sort", _sort_setup, _sort_backward, _rows("sort"))
+run_sort_keys = _register("sort_keys", _keys_setup, _keys_backward, _rows("sort_keys"))
+run_segment_sort = _register("segment_sort", _segment_setup, _segment_backward, _vmap_segments)
+_register("argsort", None, None, _rows("argsort"))
+
+
+class _EagerSort(torch.autograd.Function):
+    """The function behind run_sort without what functorch needs: 4 us less a call. Its apply is the C one."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        guard = below_autograd()
+        try:
+            output = _call(_handle, *args)
+        finally:
+            del guard
+        _sort_setup(ctx, args, output)
+        return output
+
+    backward = staticmethod(_sort_backward)
+
+
+eager_sort = bare_apply(_EagerSort)
