@@ -72,8 +72,9 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
   const auto device = input.get_device_index();
   const DeviceGuard guard(device);
   TopkResult result = allocate_topk(input, shape, index_bits);
-  const TopkPlan plan = plan_topk({shape.dtype, shape.rows, shape.n, k, device_info(device).sms,
-                                   forced_algo(), mask.has_value()});
+  const DeviceInfo& info = device_info(device);
+  const TopkPlan plan = plan_topk(
+      {shape.dtype, shape.rows, shape.n, k, info.sms, forced_algo(), mask.has_value(), info.smem});
   if (plan.grid == 0) return result;
 
   TopkArgs args;

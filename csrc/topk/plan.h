@@ -33,6 +33,7 @@ struct TopkProblem {
   int sms = 132;
   TopkAlgo forced = TopkAlgo::automatic;
   bool masked = false;
+  int64_t smem = 227 << 10;  // most shared memory a block may ask for
 };
 
 struct TopkPlan {
@@ -70,6 +71,7 @@ constexpr int kSampleLoads = 4;    // of a block's own sample, a thread
 // More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
 // which else crowd where the sample's blocks have left.
 constexpr int kHalfMemory = 116 * 1024;
+constexpr int kBlockBytes = 8 * 1024;  // at least what BlockMemory takes beside that
 constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
 constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
 constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
@@ -244,7 +246,10 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
   const int64_t pair = plan.wide ? 16 : 8;
   plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
-  if (alone && plan.splits > 1) plan.smem = std::max<int64_t>(plan.smem, t::kHalfMemory);
+  const int64_t most = p.smem - t::kBlockBytes;
+  if (plan.smem > most) plan.threads = 0;  // too little shared memory for such k
+  if (alone && plan.splits > 1)
+    plan.smem = std::max(plan.smem, std::min<int64_t>(most, t::kHalfMemory));
   if (plan.splits > 1)
     plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
                      p.rows * plan.maxima * pair;
@@ -281,7 +286,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
       break;
     case TopkAlgo::block_row:
     case TopkAlgo::split_row:
-      if (stream_fits) return plan_topk_stream(p, plan);
+      if (stream_fits)
+        if (const TopkPlan stream = plan_topk_stream(p, plan); stream.threads > 0) return stream;
       break;
     case TopkAlgo::sort:
       if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
@@ -292,7 +298,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
     return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);
-  if (stream_fits) return plan_topk_stream(p, plan);
+  if (stream_fits)
+    if (const TopkPlan stream = plan_topk_stream(p, plan); stream.threads > 0) return stream;
   return plan_topk_sort(p, plan);
 }
 
