@@ -32,7 +32,7 @@ TESTS = {"aggregate": ("tests/test_graph*.py", "tests/test_nn*.py")}
 #: xunit1 keeps the properties that tests record.
 FLAGS = ("-o", "junit_family=xunit1", "-p", "no:cacheprovider")
 #: Where pytest-xdist is there, tests share the machine: minutes with a GPU are dear.
-PARALLEL = ("-n", "6") if importlib.util.find_spec("xdist") else ()
+PARALLEL = ("-n", "8") if importlib.util.find_spec("xdist") else ()
 EVERY_OP = ("tests/native", "tests/test_install.py")
 #: Builds a package, which says nothing about a GPU; CI runs it.
 ELSEWHERE = ("--deselect", "tests/test_install.py::test_wheel_serves_every_python")
