@@ -1,86 +1,93 @@
-// A block a row (at most 8,192 elements): the row is read once, sorted digit by digit in shared
-// memory, and written once. Digits in which the row's keys agree are left out.
+// A block a row: the row is read once, sorted digit by digit in shared memory, and written once.
+// Digits in which the row's keys agree are left out. Ranks are taken the optimistic way; whoever
+// writes the row looks whether it is in order, and if it is not, the block sorts it again exactly.
 #include "common/launch.h"
 #include "sort/tile.cuh"
 
 namespace gpuprims {
 namespace {
 
-// Word: a record in a register, 32 bits (keys alone) or 64; kSide: 16-bit indices beside the keys.
+// Word: a key in a register, 32 or 64 bits; kSide: 16-bit indices beside the keys.
 template <class Word, bool kSide, int kThreads, int kItems>
-__global__ void __launch_bounds__(
-    kThreads, (sizeof(Word) == 4 && kThreads > 32 && kThreads < 256 ? 640 : 512) / kThreads)
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     sort_block(const __grid_constant__ SortArgs args) {
   using T = Tile<kThreads, kItems>;
   constexpr int kBatch = 8;
   const T tile(dynamic_memory, sizeof(Word));
+  Word* const waiting = tile.template waiting<Word>();
   uint16_t* const side = reinterpret_cast<uint16_t*>(dynamic_memory + T::bytes(sizeof(Word)));
   __shared__ unsigned long long ones, zeros;  // bits that some key has, that some key lacks
-  const int t = threadIdx.x;
+  const int t = threadIdx.x, width = args.end_bit - args.begin_bit;
+  const Word mask = width >= static_cast<int>(sizeof(Word)) * 8 ? ~Word(0) : (Word(1) << width) - 1;
   const int64_t rows = row_count(args);
-  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+  bool exact = args.exact;
+  for (int64_t r = blockIdx.x; r < rows;) {
     const RowSpan row = row_span(args, r);
     const int n = static_cast<int>(row.n);
-    if (t == 0) ones = 0, zeros = 0;
     __syncthreads();
-    uint64_t some = 0, lacking = 0;
-    Word* const waiting = tile.template waiting<Word>();
-    load_keys<kItems, kBatch>(args, row.start, t, kThreads, n, [&](int i, auto found) {
-      const uint64_t key = found;
+    if (t == 0) ones = 0, zeros = 0;
+    Word some = 0, lacking = 0;
+    load_keys<kItems, kBatch>(args, row.start, t, kThreads, n, [&](int i, auto key) {
       some |= key, lacking |= ~key;
-      waiting[T::template place<Word>(i)] =
-          static_cast<Word>(args.packed ? key << 32 | static_cast<uint32_t>(i) : key);
+      waiting[i] = static_cast<Word>(key);
     });
-    tile.template fill<Word>(n);
+    for (int i = n + t; i < T::kSize; i += kThreads) waiting[i] = ~Word(0);  // they stay last
+    if (kSide)
+      for (int i = t; i < T::kSize; i += kThreads) side[i] = static_cast<uint16_t>(i);
+    __syncthreads();
     atomicOr(&ones, static_cast<unsigned long long>(some));
     atomicOr(&zeros, static_cast<unsigned long long>(lacking));
-    if (kSide)
-      for (int i = t; i < n; i += kThreads) side[i] = static_cast<uint16_t>(i);
     __syncthreads();
     const uint64_t differ = (ones & zeros) >> args.begin_bit;
     for (int pass = 0; args.begin_bit + pass * 8 < args.end_bit; ++pass) {
-      const Digit digit = digit_at(args, pass);
+      const Digit digit = digit_at(args, pass, false);
       if (!(static_cast<uint32_t>(differ >> (pass * 8)) & digit.mask)) continue;
-      Word records[kItems];
-      tile.template take<Word>(records);
-      Ranks<kItems, sizeof(Word) == 8> rank;
-      tile.rank(rank, records, digit, [](int, uint32_t) {});
+      typename T::Ranks rank;
+      {
+        Word keys[kItems];
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) waiting[T::template place<Word>(rank[i])] = records[i];
+        for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
+        tile.rank(rank, keys, digit, !exact, [](int, uint32_t) {});
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
+      }
       if constexpr (kSide) {
-        uint32_t index[kItems];
+        uint16_t index[kItems];
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) index[i] = side[t * kItems + i];
+        for (int i = 0; i < kItems; ++i) index[i] = side[T::place(i)];
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) side[rank[i]] = static_cast<uint16_t>(index[i]);
+        for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
       }
       __syncthreads();
     }
+    bool wrong = false;
     by_width(args, [&](auto elements) {
       using Key = typename decltype(elements)::Word;
 #pragma unroll 1
       for (int j = 0; j < kItems; j += kBatch) {
-        Word record[kBatch];
-        uint32_t index[kBatch];
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          const int i = t + (j + b) * kThreads;
-          record[b] = waiting[T::template place<Word>(i)];
-          index[b] = kSide ? side[i] : static_cast<uint32_t>(record[b]);
-        }
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
           const int i = t + (j + b) * kThreads;
           if (i >= n) break;
-          const Key key = static_cast<Key>(args.packed ? static_cast<uint64_t>(record[b]) >> 32
-                                                       : uint64_t{record[b]});
-          elements.store(row.start + i, key, row.start + index[b]);
-          if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index[b]));
+          const Word key = waiting[i];
+          const uint32_t index = kSide ? side[i] : 0;
+          if (i > 0) {
+            const Word before = waiting[i - 1] >> args.begin_bit & mask,
+                       now = key >> args.begin_bit & mask;
+            wrong |= before > now || (kSide && before == now && side[i - 1] >= index);
+          }
+          if (kSide && index >= static_cast<uint32_t>(n)) {
+            wrong = true;
+            continue;
+          }
+          elements.store(row.start + i, static_cast<Key>(key), row.start + index);
+          if (kSide) store_index(args, row.start + i, index_of(args, row.start, index));
         }
       }
     });
-    __syncthreads();
+    exact = __syncthreads_or(wrong && !exact) || args.exact;
+    if (!exact || args.exact) r += gridDim.x;
   }
 }
 
@@ -94,27 +101,32 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
 
 template <class Word, bool kSide>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  constexpr int kMost =
-      kSide ? 16 : 32;  // records a thread: an index beside its key takes registers
-  if (plan.items < kMost) return start<Word, kSide, 32, 16>(args, plan, stream);
+  constexpr int kItems = sort_tuning::kBlockItems;
   switch (plan.threads) {
     case 32:
-      return start<Word, kSide, 32, kMost>(args, plan, stream);
+      return start<Word, kSide, 32, kItems>(args, plan, stream);
     case 64:
-      return start<Word, kSide, 64, kMost>(args, plan, stream);
+      return start<Word, kSide, 64, kItems>(args, plan, stream);
     case 128:
-      return start<Word, kSide, 128, kMost>(args, plan, stream);
-    default:
-      return start<Word, kSide, 256, kMost>(args, plan, stream);
+      return start<Word, kSide, 128, kItems>(args, plan, stream);
+    case 256:
+      return start<Word, kSide, 256, kItems>(args, plan, stream);
+    case 512:
+      return start<Word, kSide, 512, kItems>(args, plan, stream);
   }
+  if constexpr (sizeof(Word) == 4)
+    if (plan.items > kItems) return start<Word, kSide, 1024, 2 * kItems>(args, plan, stream);
+  return start<Word, kSide, 1024, kItems>(args, plan, stream);
 }
 
 }  // namespace
 
 cudaError_t launch_sort_block(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  if (plan.side) return start<uint64_t, true>(args, plan, stream);
-  if (plan.packed || args.bytes == 8) return start<uint64_t, false>(args, plan, stream);
-  return start<uint32_t, false>(args, plan, stream);
+  if (args.bytes == 8)
+    return plan.side ? start<uint64_t, true>(args, plan, stream)
+                     : start<uint64_t, false>(args, plan, stream);
+  return plan.side ? start<uint32_t, true>(args, plan, stream)
+                   : start<uint32_t, false>(args, plan, stream);
 }
 
 }  // namespace gpuprims

@@ -12,6 +12,11 @@
 namespace gpuprims {
 namespace {
 
+bool exact_ranks() {
+  static const bool exact = std::getenv("GPUPRIMS_SORT_EXACT") != nullptr;
+  return exact;
+}
+
 SortAlgo forced_algo() {
   static const SortAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_SORT_ALGO");
@@ -93,6 +98,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
     args.end_bit = problem.end_bit;
     args.wide_index = index_bits == 64;
     args.packed = plan.packed;
+    args.exact = exact_ranks();
     set_order(args, shape.dtype, descending, !want_indices);
     const cudaStream_t stream = current_stream(device);
     if (plan.algo == SortAlgo::warp_row) {
@@ -174,6 +180,7 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
   args.rows = at.size(0) - 1;
   args.n = n;
   args.end_bit = dtype_bytes(dtype) * 8;
+  args.exact = exact_ranks();
   args.wide_index = index_bits == 64;
   args.indptr = at.const_data_ptr();
   args.wide_indptr = at.scalar_type() == ScalarType::Long;

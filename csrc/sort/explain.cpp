@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
     std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
   else
     std::snprintf(detail, sizeof detail, "%lld tiles of %d, at most %d passes, %s",
-                  static_cast<long long>(p.tiles), kSweepTile, p.passes,
+                  static_cast<long long>(p.tiles), p.tile, p.passes,
                   p.packed      ? "key and index in 64 bits"
                   : p.side == 8 ? "64-bit index beside the key"
                   : p.side      ? "32-bit index beside the key"

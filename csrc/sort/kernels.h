@@ -30,6 +30,7 @@ struct SortArgs {
   int end_bit = 32;
   bool wide_index = true;
   bool packed = false;  // records are (32-bit key, 32-bit index) in 64 bits
+  bool exact = false;   // no optimistic ranks: for tests
   OrderParams<uint32_t> order32;
   OrderParams<uint64_t> order64;
   // Segments: rows r = 0 .. of any length; indices count from the first segment.

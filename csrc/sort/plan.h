@@ -26,13 +26,17 @@ constexpr int kSegmentClasses = 4;  // blocks of 1,024, 4,096 and 8,192, and lon
 
 namespace sort_tuning {
 constexpr int kWarpItems = 8;  // a lane; rows of up to 256
-constexpr int kSweepThreads = 256;
-constexpr int kSweepItems = 32;  // at most 36: counters of 8 threads are bytes
-constexpr int kBlockItems = 32;
-constexpr int kBlocksPerSm = 2;  // of the sweep: 90 KB of shared memory, 128 registers a thread
+constexpr int kSweepThreads = 512;
+constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 registers a thread
+constexpr int kBlocksPerSm = 2;  // of the sweep
+constexpr int kBlockItems = 16;  // a thread; 32 in the largest block
+constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
-constexpr int kSweepTile = sort_tuning::kSweepThreads * sort_tuning::kSweepItems;
+constexpr int sweep_tile(int record) {
+  return sort_tuning::kSweepThreads * sort_tuning::sweep_items(record);
+}
+constexpr int kSegmentTile = sweep_tile(8);  // keys with an index
 
 struct SortProblem {
   Dtype dtype = Dtype::f32;
@@ -56,6 +60,7 @@ struct SortPlan {
   bool packed = false;  // key and index in one 64-bit record
   int side = 0;         // bytes of an index that moves beside its key
   // sweep
+  int tile = 0;
   int passes = 0;
   int64_t tiles_per_row = 0;
   int64_t tiles = 0;
@@ -72,21 +77,26 @@ constexpr int64_t sort_round_up(int64_t value, int64_t unit) {
 }
 constexpr int64_t sort_divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// The longest row that a block sorts: 256 threads, with half the items where indices move beside
-// keys.
-constexpr int64_t block_limit(bool side) { return 256 * (side ? 16 : sort_tuning::kBlockItems); }
+// The longest row that a block sorts: its records and 16-bit indices fill the shared memory of an
+// SM.
+constexpr int64_t block_limit(int key) {
+  return int64_t{sort_tuning::kBlockThreads} * sort_tuning::kBlockItems * (key == 8 ? 1 : 2);
+}
 
 // Threads and items of the block that sorts rows of up to n elements.
 inline void plan_block(SortPlan& plan, int64_t n) {
   plan.algo = SortAlgo::block_row;
-  plan.items = plan.side || n <= 512 ? 16 : sort_tuning::kBlockItems;
+  plan.items = sort_tuning::kBlockItems;
   plan.threads = 32;
-  while (static_cast<int64_t>(plan.threads) * plan.items < n) plan.threads *= 2;
+  while (int64_t{plan.threads} * plan.items < n && plan.threads < sort_tuning::kBlockThreads)
+    plan.threads *= 2;
+  if (int64_t{plan.threads} * plan.items < n) plan.items *= 2;
 }
 
 // Rows: how many the sweep's tables have room for; tiles: of all rows.
 inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles) {
   const int64_t key = dtype_bytes(p.dtype), total = rows > 0 ? p.rows * p.n : 0;
+  plan.tile = sweep_tile(p.indices ? 8 : static_cast<int>(key));
   plan.algo = SortAlgo::sweep;
   plan.threads = sort_tuning::kSweepThreads;
   plan.passes = std::max(1, (p.end_bit - p.begin_bit + 7) / 8);
@@ -125,11 +135,10 @@ inline SortPlan plan_sort(const SortProblem& p) {
   const int64_t key = dtype_bytes(p.dtype);
   const int64_t out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
   plan.traffic = p.rows * p.n * (key + out);
-  plan.packed = p.indices && key <= 4;
-  plan.side = p.indices && !plan.packed ? 2 : 0;
+  plan.side = p.indices ? 2 : 0;
   const bool partial = p.begin_bit > 0 || p.end_bit < key * 8;
   const bool warp_fits = p.n <= 32 * t::kWarpItems;
-  const bool block_fits = p.n <= block_limit(plan.side > 0);
+  const bool block_fits = p.n <= block_limit(static_cast<int>(key));
   SortAlgo algo = warp_fits    ? SortAlgo::warp_row
                   : block_fits ? SortAlgo::block_row
                                : SortAlgo::sweep;
@@ -138,6 +147,8 @@ inline SortPlan plan_sort(const SortProblem& p) {
   if (partial && algo == SortAlgo::warp_row)
     algo = SortAlgo::block_row;  // keys must be whole there
   if (algo == SortAlgo::warp_row) {
+    plan.packed = p.indices && key <= 4;
+    plan.side = p.indices && !plan.packed ? 2 : 0;
     plan.algo = algo;
     plan.lanes = p.n <= 32 ? 4 : p.n <= 64 ? 8 : p.n <= 128 ? 16 : 32;
     plan.threads = 128;
@@ -149,7 +160,8 @@ inline SortPlan plan_sort(const SortProblem& p) {
     plan.grid = std::min<int64_t>(p.rows, INT32_MAX);
     return plan;
   }
-  plan.tiles_per_row = sort_divide_up(p.n, kSweepTile);
+  plan.tiles_per_row =
+      sort_divide_up(p.n, sweep_tile(p.indices ? 8 : static_cast<int>(key)));
   plan_sweep(plan, p, p.rows, p.rows * plan.tiles_per_row);
   return plan;
 }
@@ -177,21 +189,18 @@ inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
   SegmentSortPlan plan;
   const bool side = dtype_bytes(p.dtype) == 8;
   constexpr int64_t kLimits[kSegmentClasses] = {32 * sort_tuning::kWarpItems, 1024, 4096,
-                                                kSweepTile};
+                                                kSegmentTile};
   for (int c = 0; c < kSegmentClasses; ++c) {
-    const bool unused = side && c == 2;  // blocks end at 4,096 there
-    const int64_t over = side && c == 3 ? kLimits[2] : kLimits[c];
-    plan.capacity[c] = unused ? 0 : std::min(segments, p.n / (over + 1));
+    plan.capacity[c] = std::min(segments, p.n / (kLimits[c] + 1));
     if (c == kSegmentClasses - 1) break;
     SortPlan& block = plan.blocks[c];
-    block.side = side ? 2 : 0;
-    block.packed = !side;
+    block.side = 2;
     plan_block(block, kLimits[c + 1]);
-    const int64_t resident = int64_t{p.sms} * (512 / block.threads);
+    const int64_t resident = int64_t{p.sms} * (1024 / block.threads);
     block.grid = std::max<int64_t>(1, std::min(plan.capacity[c], resident));
   }
   const int64_t rows = plan.capacity[kSegmentClasses - 1];
-  plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSweepTile + rows : 0);
+  plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSegmentTile + rows : 0);
   const auto warp = [&](int64_t shortest, int64_t longest, int lanes) {
     SortPlan shape;
     shape.lanes = lanes;

@@ -118,16 +118,16 @@ struct Digit {
 };
 
 // The same number, which the compiler takes for another: what was computed from it before is
-// computed anew, and not kept in registers (32 records a thread leave few).
+// computed anew, and not kept in registers (a thread's records leave few).
 __device__ __forceinline__ int opaque(int value) {
   asm volatile("" : "+r"(value));
   return value;
 }
 
-__device__ __forceinline__ Digit digit_at(const SortArgs& args, int pass) {
+__device__ __forceinline__ Digit digit_at(const SortArgs& args, int pass, bool packed) {
   const int low = args.begin_bit + pass * 8;
   const int width = args.end_bit - low < 8 ? args.end_bit - low : 8;
-  return {low + (args.packed ? 32 : 0), width <= 0 ? 0u : (1u << width) - 1};
+  return {low + (packed ? 32 : 0), width <= 0 ? 0u : (1u << width) - 1};
 }
 
 }  // namespace

@@ -21,14 +21,14 @@ __global__ void __launch_bounds__(kThreads)
     constexpr int kLong = kSegmentClasses - 1;
     const int kind = span.n <= 1024                          ? 0
                      : span.n <= 4096                        ? 1
-                     : span.n <= kSweepTile && lists.list[2] ? 2
+                     : span.n <= kSegmentTile ? 2
                                                              : kLong;
     if (kind < kLong) {
       const uint32_t at = atomicAdd(lists.count[kind], 1u);
       if (at < lists.capacity[kind]) lists.list[kind][at] = span;
       continue;
     }
-    const uint64_t tiles = sort_divide_up(span.n, kSweepTile);
+    const uint64_t tiles = sort_divide_up(span.n, kSegmentTile);
     const uint64_t before = atomicAdd(reinterpret_cast<unsigned long long*>(space.totals),
                                       static_cast<unsigned long long>(tiles << 32 | 1));
     const uint32_t at = static_cast<uint32_t>(before);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   if (*lists.bad) return;
   const uint32_t rows = space.totals[0];
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const int64_t tiles = sort_divide_up(lists.list[kSegmentClasses - 1][row].n, kSweepTile);
+    const int64_t tiles = sort_divide_up(lists.list[kSegmentClasses - 1][row].n, kSegmentTile);
     const int64_t base = space.tile_base[row];
     for (int64_t i = threadIdx.x; i < tiles && base + i < capacity; i += kThreads)
       space.tile_row[base + i] = row;

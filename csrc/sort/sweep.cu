@@ -6,93 +6,15 @@
 // row is copied and a reversed one mirrored, and buffers alternate such that the last pass that is
 // left reads from A.
 #include "common/launch.h"
-#include "sort/sweep.cuh"
+#include "sort/count.cuh"
 
 namespace gpuprims {
 namespace {
 
-// Counts the digits of all passes and looks whether the row is sorted.
-template <class Key, class Word>
-__global__ void __launch_bounds__(kThreads)
-    sort_count(const __grid_constant__ SweepArgs args,
-               const __grid_constant__ OrderParams<Word> order) {
-  constexpr int kPasses = sizeof(Key);
-  __shared__ uint32_t counts[kPasses][kDigits];
-  const int t = threadIdx.x, lane = t & 31;
-  cudaGridDependencySynchronize();
-  const int64_t tiles = tile_count(args);
-  const Key* const input = static_cast<const Key*>(args.sort.input);
-  const bool keys_alone = !args.sort.indices;
-  const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == kPasses * 8;
-  for (int p = 0; p < args.passes; ++p) counts[p][t] = 0;
-  __syncthreads();
-  // A block's tiles follow each other, so that counts are handed on once a row.
-  const int64_t each = (tiles + gridDim.x - 1) / gridDim.x;
-  const int64_t first = each * blockIdx.x, end = first + each < tiles ? first + each : tiles;
-  for (int64_t tile = first; tile < end; ++tile) {
-    const TilePlace place = tile_place(args, tile);
-    const int64_t begin = place.in_row * kSweepTile;
-    const int count =
-        static_cast<int>(place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
-    const Key* const from = input + place.span.start + begin;
-    bool falls = false, rises = false;
-    constexpr int kBatch = 8;
-#pragma unroll 1
-    for (int j = 0; j < kItems; j += kBatch) {
-      Key raw[kBatch];
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int i = (j + b) * kThreads + t;
-        raw[b] = i < count ? from[i] : Key(0);
-      }
-#pragma unroll
-      for (int b = 0; b < kBatch; ++b) {
-        const int i = (j + b) * kThreads + t;
-        const bool here = i < count, second = here && (i > 0 || begin > 0);
-        const Word key = order.encode(raw[b]);
-        Word before = __shfl_sync(~0u, key, lane - 1);
-        if (lane == 0 && second) before = order.encode(from[i - 1]);
-        falls |= second && key < before;
-        rises |= second && (keys_alone ? key > before : key >= before);
-        if (!here) continue;
-        if (whole) {
-#pragma unroll
-          for (int p = 0; p < kPasses; ++p)
-            atomicAdd(&counts[p][static_cast<uint32_t>(key >> (p * 8)) & 255], 1u);
-        } else {
-          for (int p = 0; p < args.passes; ++p) {
-            const int low = args.sort.begin_bit + p * 8;
-            const int width = args.sort.end_bit - low < 8 ? args.sort.end_bit - low : 8;
-            const uint32_t mask = width <= 0 ? 0 : (1u << width) - 1;
-            const Word shifted = mask ? key >> low : 0;
-            atomicAdd(&counts[p][static_cast<uint32_t>(shifted) & mask], 1u);
-          }
-        }
-      }
-    }
-    RowState* const state = args.space.state + place.row;
-    if (__any_sync(~0u, falls) && lane == 0) state->not_sorted = 1;
-    if (__any_sync(~0u, rises) && lane == 0) state->not_reversed = 1;
-    const bool last = tile + 1 == end ||
-                      begin + kSweepTile >= place.span.n;  // of the row, or of this block's part
-    if (!last) continue;
-    __syncthreads();
-    for (int p = 0; p < args.passes; ++p) {
-      const uint32_t mine = counts[p][t];
-      counts[p][t] = 0;
-      if (mine)
-        atomicAdd(reinterpret_cast<unsigned long long*>(args.space.counts) +
-                      (place.row * args.passes + p) * kDigits + t,
-                  static_cast<unsigned long long>(mine));
-    }
-    __syncthreads();
-  }
-}
-
 // A block a row: counts become the digits' first places, and roles are given out.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDigits)
     sort_plan_passes(const __grid_constant__ SweepArgs args) {
-  __shared__ uint64_t sums[kThreads / 32];
+  __shared__ uint64_t sums[kDigits / 32];
   __shared__ uint32_t constant[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
@@ -151,24 +73,23 @@ struct None {};
 
 // One pass. Record: as it lies in A and B; Side: the index beside it, or None.
 template <class Record, class Side>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int pass) {
+  using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
   using Index = std::conditional_t<kSide, Side, uint32_t>;
   // A 64-bit record without an index beside it may be a packed one, of narrower keys.
   using Only = std::conditional_t<sizeof(Record) == 8 && !kSide, void, Record>;
+  constexpr int kItems = T::kItems;
   cudaGridDependencySynchronize();
   if (!args.space.active[pass]) return;
-  constexpr int kBatch = 8;
-  constexpr int kWidest =
-      sizeof(Record) > (kSide ? sizeof(Index) : 0) ? sizeof(Record) : sizeof(Index);
-  const T tile(dynamic_memory, kWidest);
+  const T tile(dynamic_memory, static_cast<int>(std::max(sizeof(Record), kSide ? sizeof(Index) : 0)));
   __shared__ int64_t offsets[kDigits];  // where a digit's records of this tile go, less their rank
   __shared__ int64_t next;
   const int t = threadIdx.x;
   const int64_t tiles = tile_count(args);
-  const Digit digit = digit_at(args.sort, pass);
+  Digit digit = digit_at(args.sort, pass, args.sort.packed);
   while (true) {
     __syncthreads();
     if (t == 0) next = atomicAdd(&args.space.next[pass], 1u);
@@ -178,80 +99,82 @@ __global__ void __launch_bounds__(kThreads, 2)
     const TilePlace place = tile_place(args, at);
     const int role = args.space.state[place.row].role[pass];
     if (role == 0) continue;
-    const int64_t begin = place.in_row * kSweepTile, start = place.span.start;
+    const int64_t begin = place.in_row * T::kSize, start = place.span.start;
     const int count =
-        static_cast<int>(place.span.n - begin < kSweepTile ? place.span.n - begin : kSweepTile);
+        static_cast<int>(place.span.n - begin < T::kSize ? place.span.n - begin : T::kSize);
     if (role & (kCopy | kMirror)) {
       move_tile(args, place, begin, count, role & kMirror);
       continue;
     }
     const int source = role & 3, target = role & 12;
-    Record* const waiting = tile.template waiting<Record>();
-    if (source == kFromInput) {
-      load_keys<kItems, kBatch, Only>(
-          args.sort, start + begin, t, kThreads, count, [&](int i, auto key) {
-            waiting[T::template place<Record>(i)] = static_cast<Record>(
-                args.sort.packed ? uint64_t{key} << 32 | static_cast<uint32_t>(begin + i) : key);
-          });
-    } else {
-      load_records(tile,
-                   static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin,
-                   count);
-    }
-    if (count < kSweepTile) tile.template fill<Record>(count);
-    __syncthreads();
-    Ranks<kItems, sizeof(Word) == 8> rank;
+    const bool odd = role & kOdd;
     const int64_t first_tile = at - place.in_row;
+    typename T::Ranks rank;
+    Record* const waiting = tile.template waiting<Record>();
     uint32_t mine = 0;  // records of digit t
     {
       Word records[kItems];
-      tile.template take<Record>(records);
-      tile.rank(rank, records, digit, [&](int d, uint32_t found) {
-        mine = d == static_cast<int>(digit.mask) ? found - (kSweepTile - count) : found;
+      constexpr Word kGreatest = static_cast<Record>(~Record(0));
+      if (source == kFromInput) {
+        by_width<Only>(args.sort, [&](auto elements) {
+          const auto* const from = elements.input() + start + begin;
+          load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) {
+            const Word key = elements.key(
+                static_cast<std::remove_cv_t<std::remove_reference_t<decltype(*from)>>>(
+                    records[i]));
+            if (T::place(i) >= count) continue;
+            if constexpr (sizeof(Record) == 8)
+              records[i] = args.sort.packed
+                               ? key << 32 | static_cast<uint32_t>(begin + T::place(i))
+                               : key;
+            else
+              records[i] = key;
+          }
+        });
+      } else {
+        const Record* const from =
+            static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
+        load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+      }
+      tile.rank(rank, records, digit, false, [&](int d, uint32_t found) {
+        mine = d == static_cast<int>(digit.mask) ? found - (T::kSize - count) : found;
         if (args.wide_status)
-          LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
-              .announce(place.in_row, d, mine);
+          LookBack<uint64_t>(args.space.status, first_tile, odd).announce(place.in_row, d, mine);
         else
-          LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
-              .announce(place.in_row, d, mine);
+          LookBack<uint32_t>(args.space.status, first_tile, odd).announce(place.in_row, d, mine);
       });
 #pragma unroll
       for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
     }
-    const int64_t earlier = static_cast<int64_t>(
-        args.wide_status ? LookBack<uint64_t>(args.space.status, first_tile, role & kOdd)
-                               .before(place.in_row, t, mine)
-                         : LookBack<uint32_t>(args.space.status, first_tile, role & kOdd)
-                               .before(place.in_row, t, mine));
-    offsets[t] =
-        static_cast<int64_t>(args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
-        earlier - tile.starts[t];
+    if (t < kDigits) {
+      const int64_t earlier = static_cast<int64_t>(
+          args.wide_status
+              ? LookBack<uint64_t>(args.space.status, first_tile, odd)
+                    .before(place.in_row, t, mine)
+              : LookBack<uint32_t>(args.space.status, first_tile, odd)
+                    .before(place.in_row, t, mine));
+      offsets[t] =
+          static_cast<int64_t>(args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
+          earlier - tile.starts[t];
+    }
+    digit.low = opaque(digit.low);
     __syncthreads();
-    Record* const to_keys = target == kToOutput
-                                ? nullptr
-                                : static_cast<Record*>(args.space.keys[target == kToB]) + start;
     uint32_t digits[kSide ? kItems / 4 : 1] = {};
     uint32_t several = 0;  // of this thread's values, those that are known from their index alone
-    const auto move_keys = [&](auto&& store) {
-    // A batch's records and places first: stores to memory would hold up what is read after them.
-#pragma unroll(kSide ? kItems / kBatch : 1)
-      for (int j = 0; j < kItems; j += kBatch) {
-        Word record[kBatch];
-        int64_t to[kBatch];
+    const auto move_keys = [&](const auto& store) {
 #pragma unroll
-        for (int b = 0; b < kBatch; ++b) record[b] = waiting[(j + b) * kThreads + t];
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          const uint32_t d = digit.of(record[b]);
-          to[b] = offsets[d] + (j + b) * kThreads + t;
-          if constexpr (kSide) digits[(j + b) / 4] |= d << ((j + b) % 4 * 8);
-        }
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b)
-          if ((j + b) * kThreads + t < count) store(j + b, to[b], record[b]);
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        const Word record = waiting[i];
+        const uint32_t d = digit.of(record);
+        if constexpr (kSide) digits[j / 4] |= d << (j % 4 * 8);
+        if (i < count) store(j, offsets[d] + i, record);
       }
     };
-    if (to_keys) {
+    if (target != kToOutput) {
+      Record* const to_keys = static_cast<Record*>(args.space.keys[target == kToB]) + start;
       move_keys([&](int, int64_t to, Word record) { to_keys[to] = static_cast<Record>(record); });
     } else {
       by_width<Only>(args.sort, [&](auto elements) {
@@ -279,44 +202,30 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (source == kFromInput) {
 #pragma unroll
         for (int i = 0; i < kItems; ++i)
-          moving[rank[i]] = static_cast<Index>(begin + t * kItems + i);
+          moving[rank[i]] = static_cast<Index>(begin + T::place(i));
       } else {
         const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
-        // Consecutive indices of a thread straight from memory: its lines are used whole.
+        Index index[kItems];
+        load_records<T>(index, count, Index(0), [&](int i) { return from[i]; });
 #pragma unroll
-        for (int j = 0; j < kItems; j += kBatch) {
-          Index index[kBatch];
-#pragma unroll
-          for (int b = 0; b < kBatch; ++b)
-            index[b] = t * kItems + j + b < count ? from[t * kItems + j + b] : 0;
-#pragma unroll
-          for (int b = 0; b < kBatch; ++b) moving[rank[j + b]] = index[b];
-        }
+        for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
       }
       __syncthreads();
       Index* const to_side =
           target == kToOutput ? nullptr : side_of<Index>(args, target == kToB, start);
 #pragma unroll
-      for (int j = 0; j < kItems; j += kBatch) {
-        Index index[kBatch];
-        int64_t to[kBatch];
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          index[b] = moving[(j + b) * kThreads + t];
-          to[b] = offsets[digits[(j + b) / 4] >> ((j + b) % 4 * 8) & 255] + (j + b) * kThreads + t;
-        }
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          if ((j + b) * kThreads + t >= count) continue;
-          const int64_t from = static_cast<int64_t>(index[b]);
-          if (to_side) {
-            to_side[to[b]] = index[b];
-            continue;
-          }
-          store_index(args.sort, start + to[b], index_of(args.sort, start, from));
-        }
+      for (int j = 0; j < kItems; ++j) {
+        const int i = j * kThreads + t;
+        const Index index = moving[i];
+        const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
+        if (i >= count) continue;
+        if (to_side)
+          to_side[to] = index;
+        else
+          store_index(args.sort, start + to,
+                      index_of(args.sort, start, static_cast<int64_t>(index)));
       }
-      if (several) copy_several<Record>(args, place, tile, several, moving, offsets, digits);
+      if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
     }
   }
 }
@@ -331,7 +240,7 @@ template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
   constexpr int kSide = std::is_same_v<Side, None> ? 0 : sizeof(Side);
-  shape.smem = T::bytes(std::max<int>(sizeof(Record), kSide));
+  shape.smem = PassTile<Record>::bytes(std::max<int>(sizeof(Record), kSide));
   shape.dependent = true;
   for (int pass = 0; pass < args.passes; ++pass)
     if (const auto code = launch(sort_pass<Record, Side>, shape, stream, args, pass)) return code;
@@ -340,11 +249,10 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
 
 template <class Key>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(std::min<int64_t>(plan.grid * 2, plan.tiles))),
-                    dim3(kThreads)};
+  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kCountThreads)};
   LaunchShape rows{
       dim3(static_cast<unsigned>(std::clamp<int64_t>(args.sort.rows, 1, plan.grid * 2))),
-      dim3(kThreads)};
+      dim3(kDigits)};
   // Each kernel is started while the one before it ends, and waits for it.
   shape.dependent = rows.dependent = true;
   cudaError_t code;
@@ -375,7 +283,8 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles, plan.passes, plan.wide_status};
+  const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles,
+                       plan.tile, plan.passes, plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

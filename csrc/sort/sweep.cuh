@@ -5,10 +5,11 @@
 namespace gpuprims {
 namespace {
 
-using T = Tile<sort_tuning::kSweepThreads, sort_tuning::kSweepItems>;
-constexpr int kThreads = T::kThreads;
-constexpr int kItems = T::kItems;
-static_assert(kThreads == kDigits && T::kSize == kSweepTile);
+constexpr int kThreads = sort_tuning::kSweepThreads;
+
+// The tile of a pass over records of so many bytes.
+template <class Record>
+using PassTile = Tile<sort_tuning::kSweepThreads, sort_tuning::sweep_items(sizeof(Record))>;
 
 // A row's role in a pass: 0 rests.
 enum Role : uint8_t {
@@ -28,6 +29,7 @@ struct SweepArgs {
   SweepSpace space;
   int64_t tiles_per_row;
   int64_t tiles;
+  int tile;  // records
   int passes;
   bool wide_status;
 };
@@ -71,19 +73,27 @@ struct LookBack {
     row[tile * kDigits + digit] = (tile == 0 ? through : Status(1) << kFlag) | count;
   }
 
-  // The count of all tiles before; announces it with this tile's.
+  // The count of all tiles before; announces it with this tile's. Several tiles are looked at
+  // together: their words come from L2.
   __device__ __forceinline__ Status before(int64_t tile, int digit, uint32_t count) const {
+    constexpr int kTogether = 4;
     Status sum = 0;
-    for (int64_t at = tile - 1; at >= 0;) {
-      const Status seen = row[at * kDigits + digit];
-      const Status flag = seen & ~kCount;
-      if (flag == through) {
-        sum += seen & kCount;
-        break;
+    bool done = tile == 0;
+    for (int64_t at = tile - 1; !done;) {
+      Status seen[kTogether];
+#pragma unroll
+      for (int b = 0; b < kTogether; ++b)
+        seen[b] = at >= b ? row[(at - b) * kDigits + digit] : through;
+      int passed = 0;  // a word that is not announced yet is looked at again
+#pragma unroll
+      for (int b = 0; b < kTogether; ++b) {
+        const Status flag = seen[b] & ~kCount;
+        if (done || passed < b || (flag != through && flag != Status(1) << kFlag)) continue;
+        sum += seen[b] & kCount;
+        done = flag == through;
+        passed = b + 1;
       }
-      if (flag != Status(1) << kFlag) continue;  // not announced yet
-      sum += seen & kCount;
-      --at;
+      at -= passed;
     }
     if (tile > 0) row[tile * kDigits + digit] = through | (sum + count);
     return sum;
@@ -97,7 +107,7 @@ __device__ __noinline__ void move_tile(const SweepArgs& args, const TilePlace& p
   by_width(args.sort, [&](auto elements) {
     const auto* const from = elements.input() + start + begin;
 #pragma unroll 1
-    for (int j = 0; j < kItems; j += 8) {
+    for (int j = 0; j * kThreads < count; j += 8) {
       std::remove_cv_t<std::remove_reference_t<decltype(*from)>> raw[8];
 #pragma unroll
       for (int b = 0; b < 8; ++b) {
@@ -124,53 +134,30 @@ __device__ __forceinline__ Index* side_of(const SweepArgs& args, bool b, int64_t
                                   start * (b ? args.space.side_step : int(sizeof(Index))));
 }
 
-// Records of a tile into its stage, 16 bytes a load where they lie so.
-template <class Record>
-__device__ __forceinline__ void load_records(const T& tile, const Record* from, int count) {
-  constexpr int kEach = 16 / sizeof(Record), kBatch = 8;
-  const int t = threadIdx.x;
-  Record* const waiting = tile.waiting<Record>();
-  if (count == kSweepTile && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-    constexpr int kVectors = kItems / kEach, kSome = kVectors < kBatch ? kVectors : kBatch;
+// This thread's records of a tile; behind the row's end stand records of the greatest key: being
+// last, they stay there.
+template <class T, class Word, class Load>
+__device__ __forceinline__ void load_records(Word (&records)[T::kItems], int count, Word greatest,
+                                             const Load& load) {
+  if (count == T::kSize) {
 #pragma unroll
-    for (int j = 0; j < kVectors; j += kSome) {
-      uint4 raw[kSome];
-#pragma unroll
-      for (int b = 0; b < kSome; ++b)
-        raw[b] = reinterpret_cast<const uint4*>(from)[(j + b) * kThreads + t];
-#pragma unroll
-      for (int b = 0; b < kSome; ++b)
-        *reinterpret_cast<uint4*>(waiting + T::place<Record>(((j + b) * kThreads + t) * kEach)) =
-            raw[b];
-    }
+    for (int i = 0; i < T::kItems; ++i) records[i] = load(T::place(i));
     return;
   }
-#pragma unroll 1
-  for (int j = 0; j < kItems; j += kBatch) {
-    Record raw[kBatch];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = (j + b) * kThreads + t;
-      raw[b] = i < count ? from[i] : Record(0);
-    }
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int i = (j + b) * kThreads + t;
-      if (i < count) waiting[T::place<Record>(i)] = raw[b];
-    }
-  }
+  for (int i = 0; i < T::kItems; ++i)
+    records[i] = T::place(i) < count ? load(T::place(i)) : greatest;
 }
 
 // The values of which the key does not tell the bits; rare, and so out of the way.
-template <class Element, class Index>
+template <class Element, class Index, int kWords>
 __device__ __noinline__ void copy_several(const SweepArgs& args, const TilePlace& place,
-                                          const T& tile, uint32_t several, const Index* moving,
-                                          const int64_t* offsets,
-                                          const uint32_t (&digits)[kItems / 4]) {
+                                          uint32_t several, const Index* moving,
+                                          const int64_t* offsets, const uint32_t (&digits)[kWords]) {
   by_width<Element>(args.sort, [&](auto elements) {
     if (!args.sort.values) return;
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
+    for (int j = 0; j < kWords * 4; ++j) {
       if (!(several >> j & 1)) continue;
       const int i = j * kThreads + threadIdx.x;
       const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;

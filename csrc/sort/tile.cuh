@@ -1,213 +1,159 @@
-// The stable rank of a tile's records by one digit, without a vote: each thread counts its own
-// consecutive records in counters that nobody else touches (a column of bytes, one bank a lane), so
-// that neither equal digits nor the order of warps matter. Per record: 9 instructions to count, 12
-// to look its rank up; per thread 64 words of counters to clear and to sum, that is 2 a record.
-// Counters in private columns: Satish, Harris & Garland, "Designing efficient sorting algorithms
-// for manycore GPUs", IPDPS 2009.
+// The stable rank of a tile's records by one digit. Half a warp has 16 consecutive records at a
+// time and a table of its own, a word a digit: how many came before, and the mask of the lanes that
+// have it now. A lane sets its bit, reads the word, and adds the lanes below it to the count; the
+// highest lane of a digit writes the new count back. No vote, whatever the digits are.
+// The optimistic way is one atomic addition: today's GPUs serve the lanes of a warp in order, which
+// nothing promises, so whoever uses it must look at the result and have the exact way at hand.
 #pragma once
 #include "sort/records.cuh"
 
 namespace gpuprims {
 namespace {
 
-// Ranks of a thread's records; of 64-bit records, which take the registers, two in one.
-template <int kItems, bool kPacked>
-struct Ranks {
-  uint32_t words[kPacked ? kItems / 2 : kItems];
-
-  __device__ __forceinline__ uint32_t operator[](int i) const {
-    if constexpr (kPacked) return i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
-    return words[i];
-  }
-  __device__ __forceinline__ void set(int i, uint32_t rank) {
-    if constexpr (!kPacked)
-      words[i] = rank;
-    else if (i % 2 == 0)
-      words[i / 2] = rank;
-    else
-      words[i / 2] |= rank << 16;
-  }
-  // No carry: all ranks are below 2^16.
-  __device__ __forceinline__ void add(int i, uint32_t more) {
-    words[kPacked ? i / 2 : i] += kPacked && i % 2 ? more << 16 : more;
-  }
-};
+constexpr int kHalf = 16;  // lanes that share a table
 
 template <int kThreads_, int kItems_>
 struct Tile {
   static constexpr int kThreads = kThreads_, kItems = kItems_, kSize = kThreads * kItems;
-  static constexpr int kRows = kDigits / 4;        // words of a column: 4 digits each
-  static constexpr int kGroups = kThreads / 8;     // 8 threads: their counts fit a byte
-  static constexpr int kStride = kGroups * 2 + 2;  // words of a row of group sums, padded
-  static_assert(7 * kItems <= 255 && kSize <= 65535 && kGroups <= 32 && kThreads <= kDigits);
+  static constexpr int kTables = kThreads / kHalf;
+  static constexpr int kTableBytes = kTables * kDigits * 4;
+  static constexpr int kEach = kThreads < kDigits ? kDigits / kThreads : 1;  // digits a thread
+  static_assert(kItems % 2 == 0 && kSize <= 65536);
 
-  static constexpr int kCounterBytes = kRows * kThreads * 4;
-  // Records as they come in: each thread's are followed by 16 bytes, against bank conflicts.
+  // Tables and records take turns in the same memory.
   static constexpr int stage_bytes(int record) {
-    const int padded = kThreads * (kItems * record + 16);
-    return padded > kCounterBytes ? padded : kCounterBytes;
+    return kSize * record > kTableBytes ? kSize * record : kTableBytes;
   }
-  static constexpr int kGroupBytes = kRows * kStride * 4;
-  static constexpr int kTailBytes = kGroupBytes + 2 * kDigits * 4 + 64;
-  static constexpr int bytes(int record) {
-    return (stage_bytes(record) + 15) / 16 * 16 + kTailBytes;
-  }
+  static constexpr int bytes(int record) { return stage_bytes(record) + kDigits * 4 + 64; }
 
-  unsigned char* stage;  // counters, or records
-  uint32_t* groups;      // [kRows][kStride]: for each group of threads, 4 sums of 16 bits
-  uint32_t* counts;      // [256]
-  uint32_t* starts;      // [256]: first rank of the digit
-  uint32_t* sums;        // [16]
+  unsigned char* stage;
+  uint32_t* starts;  // [256]: the digit's first rank
+  uint32_t* sums;    // [16]
 
-  __device__ __forceinline__ Tile(unsigned char* memory, int record) : stage(memory) {
-    groups = reinterpret_cast<uint32_t*>(memory + (stage_bytes(record) + 15) / 16 * 16);
-    counts = groups + kRows * kStride;
-    starts = counts + kDigits;
+  __device__ __forceinline__ Tile(unsigned char* memory, int record)
+      : stage(memory), starts(reinterpret_cast<uint32_t*>(memory + stage_bytes(record))) {
     sums = starts + kDigits;
   }
 
-  // Where record i of the tile waits.
   template <class Record>
   __device__ __forceinline__ Record* waiting() const {
     return reinterpret_cast<Record*>(stage);
   }
-  template <class Record>
+  // Where this thread's record i lies in the tile: half a warp's records are consecutive.
   static __device__ __forceinline__ int place(int i) {
-    return i + i / kItems * (16 / static_cast<int>(sizeof(Record)));
+    return threadIdx.x / kHalf * (kHalf * kItems) + threadIdx.x % kHalf + i * kHalf;
   }
 
-  // Behind a row's end wait records of the greatest key: being last, they stay there.
-  template <class Record>
-  __device__ __forceinline__ void fill(int count) const {
-    for (int i = count + threadIdx.x; i < kSize; i += kThreads)
-      waiting<Record>()[place<Record>(i)] = static_cast<Record>(~Record(0));
+  __device__ __forceinline__ void clear() const {
+    uint4* const words = reinterpret_cast<uint4*>(stage);
+#pragma unroll
+    for (int i = 0; i < kTableBytes / 16 / kThreads; ++i)
+      words[i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
   }
 
-  // This thread's consecutive records, 16 bytes a load.
-  template <class Record, class Word>
-  __device__ __forceinline__ void take(Word (&records)[kItems]) const {
-    constexpr int kEach = 16 / sizeof(Record);
-    const uint4* const from = reinterpret_cast<const uint4*>(
-        stage + threadIdx.x * (kItems * static_cast<int>(sizeof(Record)) + 16));
-#pragma unroll
-    for (int v = 0; v < kItems / kEach; ++v) {
-      const uint4 raw = from[v];
-      const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        if constexpr (sizeof(Record) == 8)
-          records[v * kEach + e] = static_cast<uint64_t>(word[2 * e + 1]) << 32 | word[2 * e];
-        else if constexpr (sizeof(Record) == 4)
-          records[v * kEach + e] = word[e];
-        else
-          records[v * kEach + e] =
-              static_cast<Record>(word[e * sizeof(Record) / 4] >> (e * sizeof(Record) % 4 * 8));
-      }
+  // Ranks of two records a word.
+  struct Ranks {
+    uint32_t words[kItems / 2];
+    __device__ __forceinline__ uint32_t operator[](int i) const {
+      return i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff;
     }
-  }
-
-  // rank[i]: the place of records[i] in the tile's order by digit. All threads; the stage's records
-  // are gone. `counted` is called with each of this thread's digits and its count.
-  template <bool kPacked, class Word, class Counted>
-  __device__ __forceinline__ void rank(Ranks<kItems, kPacked>& rank, const Word (&records)[kItems],
-                                       Digit digit, const Counted& counted) const {
-    const auto digit_of = [&](int i) { return digit.of(records[i]); };
-    const int t = threadIdx.x, lane = t & 31;
-    __syncthreads();  // everybody has taken its records
-    uint4* const zeros = reinterpret_cast<uint4*>(stage);
-#pragma unroll
-    for (int i = 0; i < kCounterBytes / 16 / kThreads; ++i)
-      zeros[i * kThreads + t] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
-    unsigned char* const column = stage + t * 4;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      unsigned char* const counter = column + byte_of(digit_of(i));
-      const uint32_t before = *counter;
-      rank.set(i, before);
-      *counter = static_cast<unsigned char>(before + 1);
+    __device__ __forceinline__ void set(int i, uint32_t rank) {
+      words[i / 2] = i % 2 ? words[i / 2] | rank << 16 : rank;
     }
+    __device__ __forceinline__ void add(int i, uint32_t more) {  // ranks stay below 2^16
+      words[i / 2] += i % 2 ? more << 16 : more;
+    }
+  };
+
+  // rank[i]: the place of records[i] in the tile's order by digit. All threads; what waits on the
+  // stage must have been taken, and is gone. `counted` is called with each of this thread's digits
+  // and its count.
+  template <class Word, class Counted>
+  __device__ __forceinline__ void rank(Ranks& rank, const Word (&records)[kItems], Digit digit,
+                                       bool optimistic, const Counted& counted) const {
     __syncthreads();
-    sum_groups(lane);
+    clear();
     __syncthreads();
-    start_digits(lane, counted);
+    uint32_t* const table = reinterpret_cast<uint32_t*>(stage) + threadIdx.x / kHalf * kDigits;
+    if (optimistic)
+      add_in_turn(rank, records, digit, table);
+    else
+      mark_and_read(rank, records, digit, table);
     __syncthreads();
-    const int group = t / 8;
+    start_digits(counted);
+    __syncthreads();
     digit.low = opaque(digit.low);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const uint32_t d = digit_of(i);
-      const uint32_t sums_of = groups[(d >> 2) * kStride + group * 2 + (d & 1)];
-      rank.add(i, column[byte_of(d)] + starts[d] + ((sums_of >> ((d & 2) * 8)) & 0xffff));
-    }
-    __syncthreads();  // the counters may go
+    for (int i = 0; i < kItems; ++i) rank.add(i, table[digit.of(records[i])]);
+    __syncthreads();  // the tables may go
   }
 
  private:
-  static __device__ __forceinline__ uint32_t byte_of(uint32_t digit) {
-    return (digit >> 2) * (kThreads * 4) + (digit & 3);
-  }
-
-  // Counters become sums over the threads of a group before this one; group sums become sums over
-  // the groups before. The lanes of kGroups work on one row of counters.
-  __device__ __forceinline__ void sum_groups(int lane) const {
-    const int g = lane % kGroups;
-#pragma unroll 2
-    for (int k = 0; k < 8; ++k) {
-      const int row = (threadIdx.x + k * kThreads) / kGroups;
-      uint4* const words = reinterpret_cast<uint4*>(stage + row * (kThreads * 4) + g * 32);
-      uint4 a = words[0], b = words[1];
-      const uint32_t a1 = a.x, a2 = a1 + a.y, a3 = a2 + a.z, b0 = a3 + a.w, b1 = b0 + b.x,
-                     b2 = b1 + b.y, b3 = b2 + b.z;
-      const uint32_t even = (b3 & 0xff00ff) + (b.w & 0xff00ff),
-                     odd = (b3 >> 8 & 0xff00ff) + (b.w >> 8 & 0xff00ff);
-      words[0] = make_uint4(0, a1, a2, a3);
-      words[1] = make_uint4(b0, b1, b2, b3);
-      uint32_t even_sum = even, odd_sum = odd;
+  template <class Word>
+  static __device__ __forceinline__ void mark_and_read(Ranks& rank, const Word (&records)[kItems],
+                                                       Digit digit, uint32_t* table) {
+    const int lane = threadIdx.x % kHalf;
+    const uint32_t mine = 0x10000u << lane, below = mine - 0x10000u;
 #pragma unroll
-      for (int step = 1; step < kGroups; step *= 2) {
-        const uint32_t even_before = __shfl_sync(~0u, even_sum, lane - step),
-                       odd_before = __shfl_sync(~0u, odd_sum, lane - step);
-        if (g >= step) even_sum += even_before, odd_sum += odd_before;
-      }
-      uint32_t* const to = groups + row * kStride + g * 2;
-      to[0] = even_sum - even;
-      to[1] = odd_sum - odd;
-      if (g == kGroups - 1) {
-        counts[row * 4] = even_sum & 0xffff;
-        counts[row * 4 + 1] = odd_sum & 0xffff;
-        counts[row * 4 + 2] = even_sum >> 16;
-        counts[row * 4 + 3] = odd_sum >> 16;
-      }
+    for (int i = 0; i < kItems; ++i) {
+      uint32_t* const word = table + digit.of(records[i]);
+      atomicOr(word, mine);
+      __syncwarp();
+      const uint32_t seen = *static_cast<volatile uint32_t*>(word);
+      const uint32_t before = (seen & 0xffff) + __popc(seen & below);
+      rank.set(i, before);
+      __syncwarp();
+      if (seen >> 16 < 2u << lane) *static_cast<volatile uint32_t*>(word) = before + 1;
+      __syncwarp();
     }
   }
 
+  template <class Word>
+  static __device__ __forceinline__ void add_in_turn(Ranks& rank, const Word (&records)[kItems],
+                                                     Digit digit, uint32_t* table) {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      rank.set(i, atomicAdd(table + digit.of(records[i]), 1u));
+      __syncwarp();
+    }
+  }
+
+  // Counts become the ranks of the first record of a table's digit.
   template <class Counted>
-  __device__ __forceinline__ void start_digits(int lane, const Counted& counted) const {
-    constexpr int kEach = kDigits / kThreads;
-    const int t = threadIdx.x;
-    uint32_t own[kEach], total = 0;
+  __device__ __forceinline__ void start_digits(const Counted& counted) const {
+    const int t = threadIdx.x, lane = t & 31;
+    uint32_t* const column = reinterpret_cast<uint32_t*>(stage) + t * kEach;
+    uint32_t own[kEach] = {}, total = 0, sum = 0;
+    if (t < kDigits) {
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      own[e] = counts[t * kEach + e];
-      counted(t * kEach + e, own[e]);
-      total += own[e];
-    }
-    uint32_t sum = total;
+      for (int e = 0; e < kEach; ++e) {
+#pragma unroll 8
+        for (int g = 0; g < kTables; ++g) own[e] += column[g * kDigits + e];
+        counted(t * kEach + e, own[e]);
+        total += own[e];
+      }
+      sum = total;
 #pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const uint32_t before = __shfl_sync(~0u, sum, lane - step);
-      if (lane >= step) sum += before;
-    }
-    if constexpr (kThreads > 32) {
+      for (int step = 1; step < 32; step *= 2) {
+        const uint32_t before = __shfl_sync(~0u, sum, lane - step);
+        if (lane >= step) sum += before;
+      }
       if (lane == 31) sums[t / 32] = sum;
-      __syncthreads();
-      for (int w = 0; w < t / 32; ++w) sum += sums[w];
     }
+    if constexpr (kThreads > 32) __syncthreads();
+    if (t >= kDigits) return;
+    for (int w = 0; w < t / 32; ++w) sum += sums[w];
     sum -= total;
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       starts[t * kEach + e] = sum;
+      uint32_t place = sum;
+#pragma unroll 8
+      for (int g = 0; g < kTables; ++g) {
+        const uint32_t count = column[g * kDigits + e];
+        column[g * kDigits + e] = place;
+        place += count;
+      }
       sum += own[e];
     }
   }
