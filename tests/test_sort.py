@@ -100,6 +100,25 @@ class TestValues:
             x = (x << low) % (1 << 31) - (1 << 20) * (low > 0)
             check(x.to(dtype))
 
+    @pytest.mark.parametrize("n", [20_000, 70_000, 1_500_000])
+    def test_8_byte_keys_by_their_upper_bits(self, device, n):
+        """Rows sorted by a part of their bits first: enough of them, too few, and counts that mislead."""
+        g = torch.Generator().manual_seed(n)
+        some = torch.randint(-(2**62), 2**62, (n,), generator=g)
+        alike = torch.randint(0, 128, (n,), generator=g) * 0x0101010100000000 + (some & 0xFFFFFFFF)
+        kinds = {
+            "random": some,
+            "alike": alike,  # the digits' counts promise that 32 bits set keys apart; 7 do
+            "runs": (some >> 40 << 40) + torch.randint(0, 3, (n,), generator=g),
+            "times": 1_700_000_000_000_000_000 + torch.randint(0, 10**15, (n,), generator=g),
+            "narrow, shifted": torch.randint(0, 1 << 20, (n,), generator=g) * 2**33 + 5,
+            "few in the high bits": torch.randint(0, 1 << 30, (n,), generator=g) + (some % 1000 == 0) * 2**50,
+            "float64": torch.randn(n, generator=g, dtype=torch.float64),
+        }
+        for x in kinds.values():
+            check(x.to(device))
+            check(x.view(2, n // 2).to(device), descending=True)
+
     @pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 128, 129, 1000, 4096, 4097, 8192, 8193, 40_000])
     def test_row_lengths(self, device, n):
         for rows in (1, 5):

@@ -50,7 +50,8 @@ SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& args, int6
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
-  space.active = space.next + kMaxPasses;
+  space.active = space.next + 2 * kMaxPasses;
+  space.repeat = space.next + 4 * kMaxPasses + 16;
   space.keys[0] = base + plan.a_keys_at;
   space.side[0] = base + plan.a_side_at;
   space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;

@@ -16,8 +16,13 @@ struct RowSpan {
 struct RowState {
   uint32_t not_sorted;    // some key is less than the one before it
   uint32_t not_reversed;  // some key is not less than the one before it (keys alone: is greater)
-  uint8_t role[kMaxPasses];
+  uint16_t window;      // not 0: the first round sorts by the bits from this one up
+  uint16_t narrow;      // not 0: keys vary in 32 bits at most, from number narrow - 1 up
+  uint32_t unfinished;  // the window was not enough
+  uint8_t role[2][kMaxPasses];  // in each round
 };
+
+static_assert(sizeof(RowState) == kRowStateBytes);
 
 struct SortArgs {
   const void* input = nullptr;  // rows of n elements, one after another; or segments
@@ -50,8 +55,9 @@ struct SweepSpace {
   void* status = nullptr;      // [tiles][256], 32 or 64 bits
   uint64_t* counts = nullptr;  // [rows][passes][256]
   RowState* state = nullptr;   // [rows]
-  uint32_t* next = nullptr;    // [passes]: the next tile
-  uint32_t* active = nullptr;  // [passes]: some row has this pass
+  uint32_t* next = nullptr;    // [2][kMaxPasses]: the next tile
+  uint32_t* active = nullptr;  // [2][kMaxPasses]: some row may have this pass
+  uint32_t* repeat = nullptr;  // some row is unfinished
   uint32_t* totals = nullptr;  // segments: {rows, tiles}
   uint32_t* tile_row = nullptr;   // segments: [tiles]
   uint32_t* tile_base = nullptr;  // segments: [rows], the first tile

@@ -4,77 +4,155 @@
 // counter, so that whoever waits, waits for a block that runs.
 // The device decides, from the counts: digits in which a row's keys agree are left out, a sorted
 // row is copied and a reversed one mirrored, and buffers alternate such that the last pass that is
-// left reads from A.
+// left reads from A. 8-byte keys are sorted by as many of their upper digits as set nearly all of
+// them apart; what is still out of order then stands close together and is mended in place. Where
+// the counts were misleading, a second round sorts by all digits.
 #include "common/launch.h"
 #include "sort/count.cuh"
+#include "sort/mend.cuh"
 
 namespace gpuprims {
 namespace {
+
+// How the passes of a round follow each other: `left` of them, the first of which is number `before`
+// of all.
+struct Round {
+  int left, before;
+  int done = 0;
+
+  // After pass `done` of `left` the records are in the output, or in A if an even number of passes
+  // comes between.
+  __device__ __forceinline__ uint8_t target(int pass) const {
+    return pass == left - 1 ? kToOutput : (left - 2 - pass) % 2 ? kToB : kToA;
+  }
+  __device__ __forceinline__ uint8_t next_role() {
+    const uint8_t from = done == 0 ? kFromInput : target(done - 1) == kToA ? kFromA : kFromB;
+    const uint8_t role = from | target(done) | ((before + done) % 2 ? kOdd : 0);
+    ++done;
+    return role;
+  }
+};
+
+// same[p]: how likely it is that two keys agree in digit p; 1: all do.
+__device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, const float* same) {
+  const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == args.sort.bytes * 8;
+  int varying = 0;
+  for (int p = 0; p < args.passes; ++p) varying += same[p] < 1;
+  const bool copy = varying == 0 || (whole && !state.not_sorted);
+  if (copy || (whole && !state.not_reversed)) {
+    state.role[0][0] = copy ? kCopy : kMirror;
+    args.space.active[0] = 1;
+    return;
+  }
+  int from = 0, to = args.passes;  // the digits that vary are among these
+  while (same[from] == 1) ++from;
+  while (same[to - 1] == 1) --to;
+  if (args.sort.bytes == 8 && args.side == 4 && to - from <= 4 && (whole || !args.sort.values))
+    state.narrow = args.sort.begin_bit + from * 8 + 1;
+  int lowest = 0;
+  if (args.mend && !state.narrow) {  // until fewer than one key in four has another with the same upper digits
+    float alike = static_cast<float>(n);
+    for (lowest = args.passes; lowest > 0 && alike >= 0.25f;) alike *= same[--lowest];
+    bool more = false;
+    for (int p = 0; p < lowest; ++p) more |= same[p] < 1;
+    if (!more) lowest = 0;
+  }
+  Round first{0, 0};
+  for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
+  Round second{varying, first.left};
+  state.window = lowest * 8;
+  for (int p = 0; p < args.passes; ++p) {
+    if (same[p] == 1) continue;
+    if (p >= lowest) {
+      state.role[0][p] = first.next_role();
+      args.space.active[p] = 1;
+    }
+    if (lowest == 0) continue;
+    state.role[1][p] = second.next_role();
+    args.space.active[kMaxPasses + p] = 1;
+  }
+}
 
 // A block a row: counts become the digits' first places, and roles are given out.
 __global__ void __launch_bounds__(kDigits)
     sort_plan_passes(const __grid_constant__ SweepArgs args) {
   __shared__ uint64_t sums[kDigits / 32];
-  __shared__ uint32_t constant[kMaxPasses];
+  __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const uint64_t n = row_span(args.sort, row).n;
-    if (t < kMaxPasses) constant[t] = 0;
     for (int p = 0; p < args.passes; ++p) {
-      __syncthreads();
       uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
       const uint64_t mine = *at;
       uint64_t sum = mine;
+      float square = static_cast<float>(mine) / static_cast<float>(n);
+      square *= square;
       for (int step = 1; step < 32; step *= 2) {
         const uint64_t before = __shfl_sync(~0u, sum, lane - step);
         if (lane >= step) sum += before;
+        square += __shfl_xor_sync(~0u, square, step);
       }
-      if (lane == 31) sums[t / 32] = sum;
-      if (mine == n) constant[p] = 1;
       __syncthreads();
+      if (lane == 31) sums[t / 32] = sum, squares[t / 32] = square;
+      if (t == 0) same[p] = 0;
+      __syncthreads();
+      if (mine == n) same[p] = 1;
       for (int w = 0; w < t / 32; ++w) sum += sums[w];
       *at = sum - mine;
+      __syncthreads();
+      if (t != 0 || same[p] == 1) continue;
+      for (float other : squares) same[p] += other;
+      if (same[p] > 0.999f) same[p] = 0.999f;  // 1 says that all agree
     }
     __syncthreads();
-    if (t == 0) {
-      RowState& state = args.space.state[row];
-      const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == args.sort.bytes * 8;
-      int left = 0;
-      for (int p = 0; p < args.passes; ++p) left += !constant[p];
-      const bool copy = left == 0 || (whole && !state.not_sorted);
-      const bool mirror = !copy && whole && !state.not_reversed;
-      int done = 0;
-      for (int p = 0; p < args.passes; ++p) {
-        uint8_t role = 0;
-        if (copy || mirror) {
-          if (p == 0) role = copy ? kCopy : kMirror;
-        } else if (!constant[p]) {
-          // After pass `done` of `left` the records are in the output, or in A if an even number of
-          // passes comes between.
-          const auto to = [&](int pass) {
-            return pass == left - 1 ? kToOutput : (left - 2 - pass) % 2 ? kToB : kToA;
-          };
-          role = done == 0 ? kFromInput : to(done - 1) == kToA ? kFromA : kFromB;
-          role |= to(done) | (done % 2 ? kOdd : 0);
-          ++done;
-        }
-        state.role[p] = role;
-        if (role) args.space.active[p] = 1;
-      }
-    }
+    if (t == 0) give_roles(args, args.space.state[row], n, same);
     __syncthreads();
   }
 }
 
 struct None {};
 
-// One pass. Record: as it lies in A and B; Side: the index beside it, or None.
+// Bytes of the widest of what passes through a tile's shared memory.
 template <class Record, class Side>
-__global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
-    sort_pass(const __grid_constant__ SweepArgs args, int pass) {
+constexpr int pass_width() {
+  if constexpr (std::is_same_v<Side, None>)
+    return sizeof(Record);
+  else
+    return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
+}
+
+// What a pass does with one tile.
+struct PassTask {
+  int pass, role, count;
+  bool optimistic;
+  bool packed;    // records are (32-bit key, 32-bit index)
+  int shift;      // packed records of 8-byte keys: where their 32 bits lie
+  uint64_t rest;  // ... and the other bits, in which all keys agree
+  int64_t first_tile, begin;  // of the row; of the tile in the row
+};
+
+// Where a digit's records of this tile go, less their rank.
+__device__ __forceinline__ int64_t digit_offset(const SweepArgs& args, const PassTask& task,
+                                                const TilePlace& place, int digit, uint32_t count,
+                                                uint32_t start) {
+  const bool odd = task.role & kOdd;
+  const int64_t earlier = static_cast<int64_t>(
+      args.wide_status ? LookBack<uint64_t>(args.space.status, task.first_tile, odd)
+                             .before(place.in_row, digit, count)
+                       : LookBack<uint32_t>(args.space.status, task.first_tile, odd)
+                             .before(place.in_row, digit, count));
+  const uint64_t* const counts =
+      args.space.counts + (place.row * args.passes + task.pass) * kDigits;
+  return static_cast<int64_t>(counts[digit]) + earlier - start;
+}
+
+// Record: as it lies in A and B; Side: the index beside it, or None.
+template <class Record, class Side>
+__device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask& task,
+                                          const TilePlace& place, Digit digit, int64_t* offsets) {
   using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
@@ -82,151 +160,171 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   // A 64-bit record without an index beside it may be a packed one, of narrower keys.
   using Only = std::conditional_t<sizeof(Record) == 8 && !kSide, void, Record>;
   constexpr int kItems = T::kItems;
+  const T tile(dynamic_memory, pass_width<Record, Side>());
+  const int t = threadIdx.x, count = task.count;
+  const int source = task.role & 3, target = task.role & 12;
+  const int64_t begin = task.begin, start = place.span.start;
+  typename T::Ranks rank;
+  Record* const waiting = tile.template waiting<Record>();
+  uint32_t mine = 0;  // records of digit t
+  {
+    Word records[kItems];
+    constexpr Word kGreatest = static_cast<Record>(~Record(0));
+    if (source == kFromInput) {
+      by_width<Only>(args.sort, [&](auto elements) {
+        const auto* const from = elements.input() + start + begin;
+        using Element = std::remove_cv_t<std::remove_reference_t<decltype(*from)>>;
+        load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          const Word key = elements.key(static_cast<Element>(records[i]));
+          if (T::place(i) >= count) continue;
+          records[i] = key;
+          if constexpr (sizeof(Record) == 8)
+            if (task.packed)
+              records[i] = key >> task.shift << 32 | static_cast<uint32_t>(begin + T::place(i));
+        }
+      });
+    } else {
+      const Record* const from =
+          static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
+      load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+    }
+    tile.rank(rank, records, digit, task.optimistic, [&](int d, uint32_t found) {
+      mine = d == static_cast<int>(digit.mask) ? found - (T::kSize - count) : found;
+      if (args.wide_status)
+        LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
+            .announce(place.in_row, d, mine);
+      else
+        LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
+            .announce(place.in_row, d, mine);
+    });
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
+  }
+  if (t < kDigits) offsets[t] = digit_offset(args, task, place, t, mine, tile.starts[t]);
+  digit.low = opaque(digit.low);
+  __syncthreads();
+  uint32_t digits[kSide ? kItems / 4 : 1] = {};
+  uint32_t several = 0;  // of this thread's values, those that are known from their index alone
+  const auto move_keys = [&](const auto& store) {
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int i = j * kThreads + t;
+      const Word record = waiting[i];
+      const uint32_t d = digit.of(record);
+      if constexpr (kSide) digits[j / 4] |= d << (j % 4 * 8);
+      if (i < count) store(j, offsets[d] + i, record);
+    }
+  };
+  if (target != kToOutput) {
+    Record* const to_keys = static_cast<Record*>(args.space.keys[target == kToB]) + start;
+    move_keys([&](int, int64_t to, Word record) { to_keys[to] = static_cast<Record>(record); });
+  } else {
+    by_width<Only>(args.sort, [&](auto elements) {
+      using Key = typename decltype(elements)::Word;
+      move_keys([&](int j, int64_t to, Word record) {
+        if constexpr (kSide) {
+          if (elements.order().several(record))
+            several |= 1u << j;
+          else
+            elements.store(start + to, record, 0);
+        } else {
+          const uint32_t index = static_cast<uint32_t>(record);
+          Key key = static_cast<Key>(record);
+          if (task.packed) {
+            key = static_cast<Key>(uint64_t{record} >> 32);
+            if constexpr (sizeof(Key) == 8) key = key << task.shift | task.rest;
+          }
+          elements.store(start + to, key, start + index);
+          if (task.packed)
+            store_index(args.sort, start + to, index_of(args.sort, start, index));
+        }
+      });
+    });
+  }
+  if constexpr (kSide) {
+    __syncthreads();
+    Index* const moving = tile.template waiting<Index>();
+    if (source == kFromInput) {
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) moving[rank[i]] = static_cast<Index>(begin + T::place(i));
+    } else {
+      const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
+      Index index[kItems];
+      load_records<T>(index, count, Index(0), [&](int i) { return from[i]; });
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
+    }
+    __syncthreads();
+    Index* const to_side =
+        target == kToOutput ? nullptr : side_of<Index>(args, target == kToB, start);
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const int i = j * kThreads + t;
+      const Index index = moving[i];
+      const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
+      if (i >= count) continue;
+      if (to_side)
+        to_side[to] = index;
+      else
+        store_index(args.sort, start + to,
+                    index_of(args.sort, start, static_cast<int64_t>(index)));
+    }
+    if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
+  }
+}
+
+template <class Record, class Side>
+__global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
+    sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
+  using T = PassTile<Record>;
+  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
+  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
   cudaGridDependencySynchronize();
-  if (!args.space.active[pass]) return;
-  const T tile(dynamic_memory, static_cast<int>(std::max(sizeof(Record), kSide ? sizeof(Index) : 0)));
-  __shared__ int64_t offsets[kDigits];  // where a digit's records of this tile go, less their rank
+  const int step = round * kMaxPasses + pass;
+  if (!args.space.active[step] || (round && !*args.space.repeat)) return;
+  __shared__ int64_t offsets[kDigits];
   __shared__ int64_t next;
-  const int t = threadIdx.x;
   const int64_t tiles = tile_count(args);
-  Digit digit = digit_at(args.sort, pass, args.sort.packed);
   while (true) {
     __syncthreads();
-    if (t == 0) next = atomicAdd(&args.space.next[pass], 1u);
+    if (threadIdx.x == 0) next = atomicAdd(&args.space.next[step], 1u);
     __syncthreads();
     const int64_t at = next;
     if (at >= tiles) return;
     const TilePlace place = tile_place(args, at);
-    const int role = args.space.state[place.row].role[pass];
-    if (role == 0) continue;
-    const int64_t begin = place.in_row * T::kSize, start = place.span.start;
-    const int count =
-        static_cast<int>(place.span.n - begin < T::kSize ? place.span.n - begin : T::kSize);
-    if (role & (kCopy | kMirror)) {
-      move_tile(args, place, begin, count, role & kMirror);
+    const RowState& state = args.space.state[place.row];
+    const int role = state.role[round][pass];
+    if (role == 0 || (round && !state.unfinished)) {
+      if (args.once) return;
       continue;
     }
-    const int source = role & 3, target = role & 12;
-    const bool odd = role & kOdd;
-    const int64_t first_tile = at - place.in_row;
-    typename T::Ranks rank;
-    Record* const waiting = tile.template waiting<Record>();
-    uint32_t mine = 0;  // records of digit t
-    {
-      Word records[kItems];
-      constexpr Word kGreatest = static_cast<Record>(~Record(0));
-      if (source == kFromInput) {
-        by_width<Only>(args.sort, [&](auto elements) {
-          const auto* const from = elements.input() + start + begin;
-          load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
-#pragma unroll
-          for (int i = 0; i < kItems; ++i) {
-            const Word key = elements.key(
-                static_cast<std::remove_cv_t<std::remove_reference_t<decltype(*from)>>>(
-                    records[i]));
-            if (T::place(i) >= count) continue;
-            if constexpr (sizeof(Record) == 8)
-              records[i] = args.sort.packed
-                               ? key << 32 | static_cast<uint32_t>(begin + T::place(i))
-                               : key;
-            else
-              records[i] = key;
-          }
-        });
-      } else {
-        const Record* const from =
-            static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
-        load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
-      }
-      tile.rank(rank, records, digit, false, [&](int d, uint32_t found) {
-        mine = d == static_cast<int>(digit.mask) ? found - (T::kSize - count) : found;
-        if (args.wide_status)
-          LookBack<uint64_t>(args.space.status, first_tile, odd).announce(place.in_row, d, mine);
-        else
-          LookBack<uint32_t>(args.space.status, first_tile, odd).announce(place.in_row, d, mine);
-      });
-#pragma unroll
-      for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
+    const int64_t begin = place.in_row * T::kSize, left = place.span.n - begin;
+    PassTask task{pass, role, static_cast<int>(left < T::kSize ? left : T::kSize)};
+    if (role & (kCopy | kMirror)) {
+      move_tile(args, place, begin, task.count, role & kMirror);
+      if (args.once) return;
+      continue;
     }
-    if (t < kDigits) {
-      const int64_t earlier = static_cast<int64_t>(
-          args.wide_status
-              ? LookBack<uint64_t>(args.space.status, first_tile, odd)
-                    .before(place.in_row, t, mine)
-              : LookBack<uint32_t>(args.space.status, first_tile, odd)
-                    .before(place.in_row, t, mine));
-      offsets[t] =
-          static_cast<int64_t>(args.space.counts[(place.row * args.passes + pass) * kDigits + t]) +
-          earlier - tile.starts[t];
-    }
-    digit.low = opaque(digit.low);
-    __syncthreads();
-    uint32_t digits[kSide ? kItems / 4 : 1] = {};
-    uint32_t several = 0;  // of this thread's values, those that are known from their index alone
-    const auto move_keys = [&](const auto& store) {
-#pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        const Word record = waiting[i];
-        const uint32_t d = digit.of(record);
-        if constexpr (kSide) digits[j / 4] |= d << (j % 4 * 8);
-        if (i < count) store(j, offsets[d] + i, record);
+    task.optimistic = round == 0 && state.window;  // sort_mend looks at the result
+    task.packed = args.sort.packed;
+    task.first_tile = at - place.in_row, task.begin = begin;
+    Digit digit = digit_at(args.sort, pass, args.sort.packed);
+    if constexpr (kMayPack) {
+      if (state.narrow) {
+        task.packed = true;
+        task.shift = state.narrow - 1;
+        const uint64_t some = args.sort.order64.encode(
+            static_cast<const uint64_t*>(args.sort.input)[place.span.start]);
+        task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
+        digit.low += 32 - task.shift;
+        pass_tile<Record, None>(args, task, place, digit, offsets);
+        continue;
       }
-    };
-    if (target != kToOutput) {
-      Record* const to_keys = static_cast<Record*>(args.space.keys[target == kToB]) + start;
-      move_keys([&](int, int64_t to, Word record) { to_keys[to] = static_cast<Record>(record); });
-    } else {
-      by_width<Only>(args.sort, [&](auto elements) {
-        using Key = typename decltype(elements)::Word;
-        move_keys([&](int j, int64_t to, Word record) {
-          const Key key =
-              static_cast<Key>(args.sort.packed ? uint64_t{record} >> 32 : uint64_t{record});
-          if constexpr (kSide) {
-            if (elements.order().several(key))
-              several |= 1u << j;
-            else
-              elements.store(start + to, key, 0);
-          } else {
-            elements.store(start + to, key, start + static_cast<uint32_t>(record));
-            if (args.sort.packed)
-              store_index(args.sort, start + to,
-                          index_of(args.sort, start, static_cast<uint32_t>(record)));
-          }
-        });
-      });
     }
-    if constexpr (kSide) {
-      __syncthreads();
-      Index* const moving = tile.template waiting<Index>();
-      if (source == kFromInput) {
-#pragma unroll
-        for (int i = 0; i < kItems; ++i)
-          moving[rank[i]] = static_cast<Index>(begin + T::place(i));
-      } else {
-        const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
-        Index index[kItems];
-        load_records<T>(index, count, Index(0), [&](int i) { return from[i]; });
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
-      }
-      __syncthreads();
-      Index* const to_side =
-          target == kToOutput ? nullptr : side_of<Index>(args, target == kToB, start);
-#pragma unroll
-      for (int j = 0; j < kItems; ++j) {
-        const int i = j * kThreads + t;
-        const Index index = moving[i];
-        const int64_t to = offsets[digits[j / 4] >> (j % 4 * 8) & 255] + i;
-        if (i >= count) continue;
-        if (to_side)
-          to_side[to] = index;
-        else
-          store_index(args.sort, start + to,
-                      index_of(args.sort, start, static_cast<int64_t>(index)));
-      }
-      if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
-    }
+    pass_tile<Record, Side>(args, task, place, digit, offsets);
+    if (args.once) return;
   }
 }
 
@@ -237,13 +335,26 @@ __global__ void __launch_bounds__(kThreads) sort_clear(uint4* memory, int64_t co
 }
 
 template <class Record, class Side>
-cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
-  constexpr int kSide = std::is_same_v<Side, None> ? 0 : sizeof(Side);
-  shape.smem = PassTile<Record>::bytes(std::max<int>(sizeof(Record), kSide));
+cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
+  LaunchShape shape{dim3(static_cast<unsigned>(args.once ? args.tiles : plan.grid)), dim3(kThreads)};
+  shape.smem = PassTile<Record>::bytes(pass_width<Record, Side>());
   shape.dependent = true;
   for (int pass = 0; pass < args.passes; ++pass)
-    if (const auto code = launch(sort_pass<Record, Side>, shape, stream, args, pass)) return code;
+    if (const auto code = launch(sort_pass<Record, Side>, shape, stream, args, round, pass))
+      return code;
+  return cudaSuccess;
+}
+
+template <class Record, class Side>
+cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
+  if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
+  if constexpr (sizeof(Record) == 8) {
+    if (!args.mend) return cudaSuccess;
+    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kMendThreads)};
+    shape.dependent = true;
+    if (const auto code = launch(sort_mend, shape, stream, args)) return code;
+    return run_round<Record, Side>(1, args, plan, stream);
+  }
   return cudaSuccess;
 }
 
@@ -284,7 +395,7 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
   const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles,
-                       plan.tile, plan.passes, plan.wide_status};
+                       plan.tile, plan.passes, plan.side, plan.mend, plan.once, plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

@@ -31,6 +31,9 @@ struct SweepArgs {
   int64_t tiles;
   int tile;  // records
   int passes;
+  int side;  // bytes of an index beside its key
+  bool mend;
+  bool once;  // a block a tile, and not blocks that stay: faster where few passes rest
   bool wide_status;
 };
 
@@ -76,7 +79,7 @@ struct LookBack {
   // The count of all tiles before; announces it with this tile's. Several tiles are looked at
   // together: their words come from L2.
   __device__ __forceinline__ Status before(int64_t tile, int digit, uint32_t count) const {
-    constexpr int kTogether = 4;
+    constexpr int kTogether = 8;
     Status sum = 0;
     bool done = tile == 0;
     for (int64_t at = tile - 1; !done;) {

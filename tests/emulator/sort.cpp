@@ -8,7 +8,7 @@ using namespace gpuprims;
 
 namespace {
 
-enum class Data { random, few, equal, sorted, reversed, low_bits };
+enum class Data { random, few, equal, sorted, reversed, low_bits, alike };
 
 template <class T>
 std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
@@ -35,6 +35,9 @@ std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
         break;
       case Data::low_bits:
         value = static_cast<T>(drawn & 0x1ff);
+        break;
+      case Data::alike:  // the upper half says one thing four times, which its digits' counts hide
+        value = static_cast<T>((drawn & 0xff) * 0x1010101 << 32 | (drawn >> 8 & 0xffffffff));
     }
     x[i] = value;
   }
@@ -61,7 +64,8 @@ SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& a
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
-  space.active = space.next + kMaxPasses;
+  space.active = space.next + 2 * kMaxPasses;
+  space.repeat = space.next + 4 * kMaxPasses + 16;
   space.keys[0] = base + plan.a_keys_at;
   space.side[0] = base + plan.a_side_at;
   space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;
@@ -114,7 +118,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
     plan.state_at = plan.counts_at + rows * plan.passes * kDigits * 8;
-    plan.next_at = sort_round_up(plan.state_at + rows * 16, 256);
+    plan.next_at = sort_round_up(plan.state_at + rows * sizeof(RowState), 256);
     plan.clear_bytes = plan.a_keys_at = plan.next_at + 256;
     plan.a_side_at = sort_round_up(plan.a_keys_at + rows * n * sizeof(T), 256);
     plan.b_keys_at = plan.a_side_at + rows * n * 8;
@@ -253,5 +257,12 @@ int main(int count, char** words) {
                           data, seed, false);
     check_segments<int64_t>(Dtype::i64, {64, 1, 300, 5000, 200, 0, 1100}, data, seed, false);
   }
+  for (bool indices : {true, false}) {
+    check<uint64_t>(Dtype::u64, 1, 20000, Data::alike, seed,
+                    {.descending = odd, .indices = indices, .forced = SortAlgo::sweep});
+    check<int64_t>(Dtype::i64, 3, 9000, Data::alike, seed,
+                   {.indices = indices, .index_bits = 32, .forced = SortAlgo::sweep});
+  }
+  check_segments<int64_t>(Dtype::i64, {64, 20000, 300, 9000}, Data::alike, seed, false);
   check_segments<int32_t>(Dtype::i32, {5, 900, 3, 5000}, Data::random, seed, true);
 }

@@ -1,0 +1,152 @@
+// After the first round of 8-byte keys: keys that agree from bit `window` up stand together, in the
+// order of the input. Where such a run is short, whoever finds its start sorts it in place; where it
+// is long and out of order, the row is left to the second round. This also looks whether the passes
+// did what they should: their ranks were optimistic.
+#pragma once
+#include "sort/sweep.cuh"
+
+namespace gpuprims {
+namespace {
+
+constexpr int kMendThreads = 512;
+constexpr int kLongestRun = 32;
+
+struct MendedRow {
+  const SweepArgs& args;
+  int64_t start, n;
+  int window;
+
+  __device__ __forceinline__ uint64_t* values() const {
+    return static_cast<uint64_t*>(args.sort.values) + start;
+  }
+  __device__ __forceinline__ uint64_t key(int64_t i) const {
+    return args.sort.order64.encode(values()[i]);
+  }
+  __device__ __forceinline__ uint64_t upper(int64_t i) const { return key(i) >> window; }
+  __device__ __forceinline__ int64_t index(int64_t i) const {
+    if (!args.sort.indices) return i;
+    return args.sort.wide_index ? static_cast<const int64_t*>(args.sort.indices)[start + i]
+                                : static_cast<const int32_t*>(args.sort.indices)[start + i];
+  }
+  // Elements i and j, i before j, are in the wrong order.
+  __device__ __forceinline__ bool wrong(uint64_t before, int64_t i, uint64_t after,
+                                        int64_t j) const {
+    return before > after || (args.sort.indices && before == after && index(i) > index(j));
+  }
+
+  // The end of the run that starts at i, or of its first kLongestRun + 1 elements.
+  __device__ __forceinline__ int64_t run_end(int64_t i, uint64_t same) const {
+    int64_t end = i + 1;
+    while (end < n && end - i <= kLongestRun && upper(end) == same) ++end;
+    return end;
+  }
+
+  // Most runs have two elements: everything about the first three is read at once.
+  __device__ __forceinline__ void mend(int64_t first) const {
+    const bool third = first + 2 < n;
+    const uint64_t value = values()[first], next = values()[first + 1],
+                   behind = third ? values()[first + 2] : 0;
+    const int64_t from = index(first), next_from = index(first + 1);
+    const auto& order = args.sort.order64;
+    const uint64_t mine = order.encode(value), other = order.encode(next);
+    if (third && order.encode(behind) >> window == mine >> window) return mend_several(first);
+    if (mine < other || (mine == other && from <= next_from)) return;
+    values()[first] = next;
+    values()[first + 1] = value;
+    if (!args.sort.indices) return;
+    store_index(args.sort, start + first, next_from);
+    store_index(args.sort, start + first + 1, from);
+  }
+
+  __device__ __noinline__ void mend_several(int64_t first) const {
+    const int64_t end = run_end(first, upper(first));
+    if (end - first > kLongestRun) return;
+    for (int64_t i = first + 1; i < end; ++i) {
+      const uint64_t value = values()[i], mine = key(i);
+      const int64_t from = index(i);
+      int64_t to = i;
+      for (; to > first; --to) {
+        const uint64_t before = key(to - 1);
+        if (before < mine || (before == mine && (!args.sort.indices || index(to - 1) < from)))
+          break;
+        values()[to] = values()[to - 1];
+        if (args.sort.indices) store_index(args.sort, start + to, index(to - 1));
+      }
+      if (to == i) continue;
+      values()[to] = value;
+      if (args.sort.indices) store_index(args.sort, start + to, from);
+    }
+  }
+
+  // Whether element i is in a run too long to mend; nobody changes the windows of elements.
+  __device__ __noinline__ bool in_long_run(int64_t i) const {
+    const uint64_t same = upper(i);
+    int64_t first = i;
+    while (first > 0 && i - first < kLongestRun && upper(first - 1) == same) --first;
+    return run_end(first, same) - first > kLongestRun;
+  }
+
+  // Elements i and i + 1 agree in the window. Sorts their run if it starts here; true if the run is
+  // out of order and too long.
+  __device__ __forceinline__ bool look(int64_t i) const {
+    const bool long_run = wrong(key(i), i, key(i + 1), i + 1) && in_long_run(i);
+    if (i == 0 || upper(i - 1) != upper(i)) mend(i);
+    return long_run;
+  }
+};
+
+// Starts of runs are listed first, so that a warp does not wait for the one run that it has.
+__global__ void __launch_bounds__(kMendThreads)
+    sort_mend(const __grid_constant__ SweepArgs args) {
+  constexpr int kTogether = 8, kRoom = 1024;
+  __shared__ uint32_t listed[kRoom];
+  __shared__ uint32_t count;
+  cudaGridDependencySynchronize();
+  const int64_t tiles = tile_count(args);
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const TilePlace place = tile_place(args, tile);
+    RowState& state = args.space.state[place.row];
+    if (state.window == 0) continue;
+    const MendedRow row{args, place.span.start, place.span.n, static_cast<int>(state.window)};
+    const int64_t begin = place.in_row * args.tile;
+    // Pairs of neighbours: the last element of a row has none behind it.
+    const int64_t end = begin + args.tile < row.n - 1 ? begin + args.tile : row.n - 1;
+    bool failed = false;
+    __syncthreads();
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    for (int64_t i = begin + threadIdx.x; i < end; i += kTogether * kMendThreads) {
+      uint64_t mine[kTogether], after[kTogether];
+#pragma unroll
+      for (int b = 0; b < kTogether; ++b) {
+        const int64_t at = i + b * kMendThreads;
+        mine[b] = at < end ? row.values()[at] : 0;
+        after[b] = at < end ? row.values()[at + 1] : 0;
+      }
+#pragma unroll
+      for (int b = 0; b < kTogether; ++b) {
+        const int64_t at = i + b * kMendThreads;
+        const uint64_t key = args.sort.order64.encode(mine[b]),
+                       next = args.sort.order64.encode(after[b]);
+        const uint64_t same = key >> row.window;
+        if (at >= end || same < next >> row.window) continue;
+        failed |= same > next >> row.window;
+        const uint32_t slot = atomicAdd(&count, 1u);
+        if (slot < kRoom)
+          listed[slot] = static_cast<uint32_t>(at - begin);
+        else
+          failed |= row.look(at);
+      }
+    }
+    __syncthreads();
+    for (uint32_t l = threadIdx.x; l < count && l < kRoom; l += kMendThreads)
+      failed |= row.look(begin + listed[l]);
+    if (failed) {
+      state.unfinished = 1;
+      *args.space.repeat = 1;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpuprims
