@@ -11,22 +11,74 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// Where a row's results go.
+template <class Element>
+struct Outputs {
+  Element* value;
+  int64_t* wide;
+  int32_t* narrow;
+  bool has_value, has_wide, has_narrow;
+  uint64_t base;  // of indices
+
+  __device__ __forceinline__ Outputs(const SortArgs& args, const RowSpan& row)
+      : value(static_cast<Element*>(args.values) + row.start),
+        wide(static_cast<int64_t*>(args.indices) + row.start),
+        narrow(static_cast<int32_t*>(args.indices) + row.start),
+        has_value(args.values),
+        has_wide(args.indices && args.wide_index),
+        has_narrow(args.indices && !args.wide_index),
+        base(args.indptr ? row.start : 0) {}
+
+  __device__ __forceinline__ void put(int rank, Element element, uint32_t place) const {
+    const uint64_t index = base + place;
+    if (has_value) value[rank] = element;
+    if (has_wide) wide[rank] = static_cast<int64_t>(index);
+    if (has_narrow) narrow[rank] = static_cast<int32_t>(index);
+  }
+};
+
 // Writes elements and indices in the words' order.
 template <class Element, int kItems>
 __device__ __forceinline__ void write(const WarpTile<Element, kItems>& tile, bool keys_alone) {
   const SortArgs& args = tile.args;
   Element* const values = static_cast<Element*>(args.values);
-  const auto word_at = [&](int i) { return tile.words.words[tile.words.place(i)]; };
+  const uint32_t mask = tile.place_mask();
   if constexpr (sizeof(Element) <= 4)
     if (keys_alone)
       return tile.template each<4>([&](int i, int, int rank, const RowSpan& row) {
-        values[row.start + rank] = static_cast<Element>(args.order32.decode(word_at(i)));
+        const uint32_t key = tile.words.words[tile.words.place(i)];
+        values[row.start + rank] = static_cast<Element>(args.order32.decode(key));
       });
-  tile.template each<4>([&](int i, int r, int rank, const RowSpan& row) {
-    const int place = static_cast<int>(word_at(i)) & tile.place_mask();
-    if (values) values[row.start + rank] = tile.raw[r * tile.stride() + place];
-    if (args.indices) store_index(args, row.start + rank, index_of(args, row.start, place));
-  });
+  if constexpr (kItems == 8) {
+    tile.template each<1>([&](int i, int r, int rank, const RowSpan& row) {
+      const uint32_t place = tile.words.words[tile.words.place(i)] & mask;
+      Outputs<Element>(args, row).put(rank, tile.raw[r * tile.stride() + place], place);
+    });
+  } else {
+#pragma unroll 1
+    for (int r = 0; r < 32 >> tile.lane_bits; ++r) {
+      const RowSpan row = tile.span(r);
+      const Element* const raw = tile.raw + r * tile.stride();
+      const uint32_t* const words =
+          tile.words.words + (r << tile.lane_bits) * LaneSort<kItems>::kStride + tile.lane;
+      const Outputs<Element> to(args, row);
+      const int n = static_cast<int>(row.n);
+      const auto put = [&](int rank, const uint32_t* word) {
+        const uint32_t place = *word & mask;
+        to.put(rank, raw[place], place);
+      };
+      constexpr int kSteps = 8, kStride = LaneSort<kItems>::kStride;
+      int k = 0;  // words before these
+#pragma unroll 1
+      for (; k + kSteps * 32 <= n; k += kSteps * 32)
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s)
+          put(k + s * 32 + tile.lane, words + (k / 32 + s) * kStride);
+#pragma unroll 1
+      for (; k < n; k += 32)
+        if (k + tile.lane < n) put(k + tile.lane, words + k / 32 * kStride);
+    }
+  }
 }
 
 template <class Element>

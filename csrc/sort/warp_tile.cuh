@@ -150,12 +150,13 @@ struct WarpTile {
         reinterpret_cast<const Raw*>(static_cast<const Element*>(args.input) + start);
     Raw* const to = reinterpret_cast<Raw*>(raw);
     const int bits = place_bits() - (kVec == 2 ? 1 : 2), mask = (1 << bits) - 1;
+    const int last = vectors - 1, last_row = rows - 1;
     Raw held[kVecs];
     const int first = opaque(lane);
 #pragma unroll
     for (int j = 0; j < kVecs; ++j) {
       const int f = j * 32 + first, row = f >> bits, i = f & mask;
-      held[j] = from[(row < rows ? row : rows - 1) * vectors + (i < vectors ? i : vectors - 1)];
+      held[j] = from[(row < last_row ? row : last_row) * vectors + (i < last ? i : last)];
     }
     const int again = opaque(lane);
 #pragma unroll
