@@ -3,11 +3,12 @@
 // lane, then bitonic merges in the form whose comparisons all point the same way (Batcher 1968).
 //
 // What bounds it are the minima and maxima: two warp instructions a clock and multiprocessor. In a
-// lane, a stage costs one of them a word. Between lanes it costs two and a shuffle, since the
-// hardware's choice between minimum and maximum by predicate is out of the compiler's reach; so
-// only the merges of 2 and 4 lanes shuffle. Those of 8, 16 and 32 lanes go through shared memory
-// into a layout in which their stages lie in a lane, and back: as many cycles of the shared-memory
-// pipe as shuffles would take (128 for 96 to 160), and no other instruction.
+// lane, a stage costs one of them a word, or two thirds where multipliers take a share (Exchange).
+// Between lanes it costs two and a shuffle, since the hardware's choice between minimum and maximum
+// by predicate is out of the compiler's reach; so only the merges of 2 and 4 lanes shuffle. Those of
+// 8, 16 and 32 lanes go through shared memory into a layout in which their stages lie in a lane, and
+// back: as many cycles of the shared-memory pipe as shuffles would take (128 for 96 to 160), and no
+// other instruction.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -16,49 +17,64 @@
 namespace gpuprims {
 namespace {
 
-__device__ __forceinline__ void in_order(uint32_t& a, uint32_t& b) {
-  const uint32_t low = a < b ? a : b, high = a < b ? b : a;
-  a = low, b = high;
-}
+// Puts two words in order. Mixed: the greater one is what the lesser one leaves of the sum, two
+// instructions of the multipliers for one of the unit of minima; `one` is 1, which the compiler must
+// not know, or it would take the busy unit again.
+template <bool kMixed>
+struct Exchange {
+  uint32_t one;
+
+  __device__ __forceinline__ void operator()(uint32_t& a, uint32_t& b, int number) const {
+    const uint32_t low = a < b ? a : b;
+    if (kMixed && number % 3 != 0) {
+      const uint32_t sum = a * one + b;
+      b = low * (0u - one) + sum;
+    } else {
+      b = a < b ? b : a;
+    }
+    a = low;
+  }
+};
 
 // Odd-even merge sort of x[kFirst .. kFirst + kCount).
-template <int kFirst, int kCount, int kStep>
-__device__ __forceinline__ void merge_odd_even(uint32_t* x) {
+template <int kFirst, int kCount, int kStep, class Order>
+__device__ __forceinline__ void merge_odd_even(uint32_t* x, const Order& in_order) {
   if constexpr (2 * kStep >= kCount) {
-    in_order(x[kFirst], x[kFirst + kStep]);
+    in_order(x[kFirst], x[kFirst + kStep], kFirst);
   } else {
-    merge_odd_even<kFirst, kCount, 2 * kStep>(x);
-    merge_odd_even<kFirst + kStep, kCount, 2 * kStep>(x);
+    merge_odd_even<kFirst, kCount, 2 * kStep>(x, in_order);
+    merge_odd_even<kFirst + kStep, kCount, 2 * kStep>(x, in_order);
 #pragma unroll
     for (int i = kFirst + kStep; i + kStep < kFirst + kCount; i += 2 * kStep)
-      in_order(x[i], x[i + kStep]);
+      in_order(x[i], x[i + kStep], i);
   }
 }
-template <int kFirst, int kCount>
-__device__ __forceinline__ void sort_odd_even(uint32_t* x) {
+template <int kFirst, int kCount, class Order>
+__device__ __forceinline__ void sort_odd_even(uint32_t* x, const Order& in_order) {
   if constexpr (kCount > 1) {
-    sort_odd_even<kFirst, kCount / 2>(x);
-    sort_odd_even<kFirst + kCount / 2, kCount / 2>(x);
-    merge_odd_even<kFirst, kCount, 1>(x);
+    sort_odd_even<kFirst, kCount / 2>(x, in_order);
+    sort_odd_even<kFirst + kCount / 2, kCount / 2>(x, in_order);
+    merge_odd_even<kFirst, kCount, 1>(x, in_order);
   }
 }
 
 // The stages of a bitonic merge at distances kStride to kLast, in a lane.
-template <int kItems, int kStride, int kLast>
-__device__ __forceinline__ void merge_stages(uint32_t* x) {
+template <int kItems, int kStride, int kLast, class Order>
+__device__ __forceinline__ void merge_stages(uint32_t* x, const Order& in_order) {
 #pragma unroll
   for (int i = 0; i < kItems; ++i)
-    if (!(i & kStride)) in_order(x[i], x[i | kStride]);
-  if constexpr (kStride > kLast) merge_stages<kItems, kStride / 2, kLast>(x);
+    if (!(i & kStride)) in_order(x[i], x[i | kStride], i);
+  if constexpr (kStride > kLast) merge_stages<kItems, kStride / 2, kLast>(x, in_order);
 }
 
-template <int kItems>
+template <int kItems, bool kMixed = false>
 struct LaneSort {
   static constexpr int kStride = kItems + 4;  // words of a lane in shared memory: no bank conflicts
   static constexpr int kBytes = 32 * kStride * 4;
 
   uint32_t* words;  // shared memory of this warp
   int lane;
+  Exchange<kMixed> in_order;
 
   // Where the word of a rank (or of any number, kItems a lane) lies.
   static __device__ __forceinline__ int place(int i) { return i + i / kItems * 4; }
@@ -81,7 +97,7 @@ struct LaneSort {
   }
 
   __device__ __forceinline__ void sort(uint32_t (&v)[kItems], int lanes) const {
-    sort_odd_even<0, kItems>(v);
+    sort_odd_even<0, kItems>(v, in_order);
 #pragma unroll 1
     for (int size = 2; size <= lanes; size *= 2) {
       if (size == 2)
@@ -96,7 +112,7 @@ struct LaneSort {
         else
           memory_merge<32>(v);
       }
-      merge_stages<kItems, kItems / 2, 1>(v);
+      merge_stages<kItems, kItems / 2, 1>(v, in_order);
     }
   }
 
@@ -145,7 +161,7 @@ struct LaneSort {
 #pragma unroll
       for (int w = 0; w < kWide; ++w) v[h * kWide + w] = some[mirrored ? kWide - 1 - w : w];
     }
-    merge_stages<kItems, 16, kWide>(v);
+    merge_stages<kItems, 16, kWide>(v, in_order);
     __syncwarp();
 #pragma unroll
     for (int h = 0; h < kLanes; ++h) store_wide<kWide>(ahead + h * kStride, v + h * kWide);

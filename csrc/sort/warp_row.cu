@@ -3,6 +3,9 @@
 // bits in which the row's keys differ as it has room for, and below it the place in the row. So the
 // order is the stable one, and a word says which element's bits go where; those wait in shared
 // memory. Where a word left out bits of the key, ties are looked at again (warp_words.cuh).
+#include <cstdlib>
+#include <cstring>
+
 #include "common/launch.h"
 #include "sort/warp_words.cuh"
 
@@ -38,8 +41,8 @@ struct Outputs {
 };
 
 // Writes elements and indices in the words' order.
-template <class Element, int kItems>
-__device__ __forceinline__ void write(const WarpTile<Element, kItems>& tile, bool keys_alone) {
+template <class Element, int kItems, bool kMixed>
+__device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& tile, bool keys_alone) {
   const SortArgs& args = tile.args;
   Element* const values = static_cast<Element*>(args.values);
   const uint32_t mask = tile.place_mask();
@@ -84,22 +87,22 @@ __device__ __forceinline__ void write(const WarpTile<Element, kItems>& tile, boo
 template <class Element>
 constexpr int kBlocks = sizeof(Element) == 8 ? 4 : sizeof(Element) == 4 ? 6 : 5;  // resident
 
-template <class Element, int kItems>
+template <class Element, int kItems, bool kMixed>
 __global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
-    sort_warp(const __grid_constant__ SortArgs args, int lane_bits) {
-  using Tile = WarpTile<Element, kItems>;
+    sort_warp(const __grid_constant__ SortArgs args, int lane_bits, uint32_t one) {
+  using Tile = WarpTile<Element, kItems, kMixed>;
   constexpr int kWarps = kThreads / 32;
   const int64_t rows = row_count(args);
   for (int turn = 0;; ++turn) {
     // Anew for each row: nothing that is computed from the shape is kept meanwhile.
     const int warp = opaque(threadIdx.x) / 32;
-    Tile tile(args, dynamic_memory + warp * Tile::kBytes, opaque(lane_bits));
+    Tile tile(args, dynamic_memory + warp * Tile::kBytes, opaque(lane_bits), one);
     const int64_t block = int64_t{turn} * gridDim.x + blockIdx.x;
     const int64_t first = (block * kWarps + warp) << (5 - tile.lane_bits);
     if (first >= rows) return;
     if (!tile.take(first, rows)) continue;
     tile.stage();
-    WarpWords<Element, kItems> words(tile);
+    WarpWords<Element, kItems, kMixed> words(tile);
     uint32_t v[kItems];
     with_keys<Element>(args, [&](const auto& keys) {
       if (words.keys_alone())
@@ -126,6 +129,15 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
   }
 }
 
+// Whether multipliers take a share of the network's work (4-byte keys): GPUPRIMS_SORT_MIX=0 for no.
+bool mixed_exchanges() {
+  static const bool mixed = [] {
+    const char* const set = std::getenv("GPUPRIMS_SORT_MIX");
+    return !set || std::strcmp(set, "0") != 0;
+  }();
+  return mixed;
+}
+
 template <class Element>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
@@ -133,10 +145,12 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
   while (1 << lane_bits < plan.lanes) ++lane_bits;
   if (plan.items == 8) {
     shape.smem = kThreads / 32 * WarpTile<Element, 8>::kBytes;
-    return launch(sort_warp<Element, 8>, shape, stream, args, lane_bits);
+    return launch(sort_warp<Element, 8, false>, shape, stream, args, lane_bits, 1u);
   }
   shape.smem = kThreads / 32 * WarpTile<Element, 32>::kBytes;
-  return launch(sort_warp<Element, 32>, shape, stream, args, lane_bits);
+  if constexpr (sizeof(Element) == 4)
+    if (mixed_exchanges()) return launch(sort_warp<Element, 32, true>, shape, stream, args, lane_bits, 1u);
+  return launch(sort_warp<Element, 32, false>, shape, stream, args, lane_bits, 1u);
 }
 
 }  // namespace

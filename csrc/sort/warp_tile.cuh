@@ -22,29 +22,31 @@ struct RawOf<16> {
   using Type = uint4;
 };
 
-template <class Element, int kItems_>
+template <class Element, int kItems_, bool kMixed = false>
 struct WarpTile {
   static constexpr int kItems = kItems_, kItemBits = kItems == 32 ? 5 : 3;
   static_assert(kItems == 8 || kItems == 32);
   static constexpr int kVec = sizeof(Element) == 8 ? 2 : 4;  // elements of a vector
   static constexpr int kVecs = kItems / kVec;
   static constexpr int kRawBytes = 32 * (kItems + kVec) * static_cast<int>(sizeof(Element));
-  static constexpr int kBytes = kRawBytes + LaneSort<kItems>::kBytes;
+  static constexpr int kBytes = kRawBytes + LaneSort<kItems, kMixed>::kBytes;
   using Raw = typename RawOf<kVec * sizeof(Element)>::Type;
   using Word = std::conditional_t<sizeof(Element) == 8, uint64_t, uint32_t>;
 
   const SortArgs& args;
   Element* const raw;
-  const LaneSort<kItems> words;
+  const LaneSort<kItems, kMixed> words;
   const int lane, lane_bits;  // lanes a row: 2^lane_bits
   int64_t start = 0;          // of the first row
   int rows = 0;
   RowSpan mine{0, 0};  // this lane's row; n = 0: not to be sorted here
 
-  __device__ __forceinline__ WarpTile(const SortArgs& args, unsigned char* memory, int lane_bits)
+  __device__ __forceinline__ WarpTile(const SortArgs& args, unsigned char* memory, int lane_bits,
+                                      uint32_t one)
       : args(args),
         raw(reinterpret_cast<Element*>(memory)),
-        words{reinterpret_cast<uint32_t*>(memory + kRawBytes), static_cast<int>(threadIdx.x % 32)},
+        words{reinterpret_cast<uint32_t*>(memory + kRawBytes), static_cast<int>(threadIdx.x % 32),
+              {one}},
         lane(threadIdx.x % 32),
         lane_bits(lane_bits) {}
 

@@ -58,9 +58,9 @@ __device__ __forceinline__ void with_keys(const SortArgs& args, const Body& body
   body(AnyKeys<Element>(args));
 }
 
-template <class Element, int kItems>
+template <class Element, int kItems, bool kMixed = false>
 struct WarpWords {
-  using Tile = WarpTile<Element, kItems>;
+  using Tile = WarpTile<Element, kItems, kMixed>;
   using Word = typename Tile::Word;
   // A lane sorts runs of up to this many ties by insertion.
   static constexpr int kLongestRun = 12;
