@@ -5,10 +5,10 @@
 // What bounds it are the minima and maxima: two warp instructions a clock and multiprocessor. In a
 // lane, a stage costs one of them a word, or two thirds where multipliers take a share (Exchange).
 // Between lanes it costs two and a shuffle, since the hardware's choice between minimum and maximum
-// by predicate is out of the compiler's reach; so only the merges of 2 and 4 lanes shuffle. Those of
-// 8, 16 and 32 lanes go through shared memory into a layout in which their stages lie in a lane, and
-// back: as many cycles of the shared-memory pipe as shuffles would take (128 for 96 to 160), and no
-// other instruction.
+// by predicate is out of the compiler's reach; so only the merges of 2 and 4 lanes shuffle. Those
+// of 8, 16 and 32 lanes go through shared memory into a layout in which their stages lie in a lane,
+// and back: as many cycles of the shared-memory pipe as shuffles would take (128 for 96 to 160),
+// and no other instruction.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -18,8 +18,8 @@ namespace gpuprims {
 namespace {
 
 // Puts two words in order. Mixed: the greater one is what the lesser one leaves of the sum, two
-// instructions of the multipliers for one of the unit of minima; `one` is 1, which the compiler must
-// not know, or it would take the busy unit again.
+// instructions of the multipliers for one of the unit of minima; `one` is 1, which the compiler
+// must not know, or it would take the busy unit again.
 template <bool kMixed>
 struct Exchange {
   uint32_t one;
@@ -82,8 +82,7 @@ struct LaneSort {
   __device__ __forceinline__ void store(const uint32_t (&v)[kItems]) const {
     uint4* const to = reinterpret_cast<uint4*>(words + lane * kStride);
 #pragma unroll
-    for (int i = 0; i < kItems; i += 4)
-      to[i / 4] = make_uint4(v[i], v[i + 1], v[i + 2], v[i + 3]);
+    for (int i = 0; i < kItems; i += 4) to[i / 4] = make_uint4(v[i], v[i + 1], v[i + 2], v[i + 3]);
     __syncwarp();
   }
   __device__ __forceinline__ void load(uint32_t (&v)[kItems]) const {
@@ -137,8 +136,7 @@ struct LaneSort {
     for (int mask = kLanes / 4; mask > 0; mask /= 2) {
       const bool low = !(lane & mask);
 #pragma unroll
-      for (int i = 0; i < kItems; ++i)
-        v[i] = one_of(v[i], __shfl_xor_sync(~0u, v[i], mask), low);
+      for (int i = 0; i < kItems; ++i) v[i] = one_of(v[i], __shfl_xor_sync(~0u, v[i], mask), low);
     }
   }
 
@@ -156,8 +154,8 @@ struct LaneSort {
     for (int h = 0; h < kLanes; ++h) {
       const bool mirrored = h >= kLanes / 2;
       uint32_t some[kWide];
-      load_wide<kWide>(some, mirrored ? back + (h ^ (kLanes / 2 - 1)) * kStride
-                                      : ahead + h * kStride);
+      load_wide<kWide>(some,
+                       mirrored ? back + (h ^ (kLanes / 2 - 1)) * kStride : ahead + h * kStride);
 #pragma unroll
       for (int w = 0; w < kWide; ++w) v[h * kWide + w] = some[mirrored ? kWide - 1 - w : w];
     }

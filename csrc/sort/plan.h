@@ -25,7 +25,7 @@ constexpr int kDigits = 256;
 constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
-constexpr int64_t kWarpRow = 1024;     // the longest row of a warp
+constexpr int64_t kWarpRow = 1024;      // the longest row of a warp
 constexpr int64_t kShortSegment = 256;  // found without a list
 constexpr int kSweepThreads = 256;
 constexpr int kSweepItems = 32;  // at most 36: counters of 8 threads are bytes
@@ -181,8 +181,8 @@ struct SegmentSortPlan {
 inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
   SegmentSortPlan plan;
   const bool side = dtype_bytes(p.dtype) == 8;
-  constexpr int64_t kLimits[kSegmentClasses] = {sort_tuning::kShortSegment,
-                                                sort_tuning::kWarpRow, 4096, kSweepTile};
+  constexpr int64_t kLimits[kSegmentClasses] = {sort_tuning::kShortSegment, sort_tuning::kWarpRow,
+                                                4096, kSweepTile};
   for (int c = 0; c < kSegmentClasses; ++c) {
     const bool unused = side && c == 2;  // blocks end at 4,096 there
     const int64_t over = side && c == 3 ? kLimits[2] : kLimits[c];

@@ -42,7 +42,8 @@ struct Outputs {
 
 // Writes elements and indices in the words' order.
 template <class Element, int kItems, bool kMixed>
-__device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& tile, bool keys_alone) {
+__device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& tile,
+                                      bool keys_alone) {
   const SortArgs& args = tile.args;
   Element* const values = static_cast<Element*>(args.values);
   const uint32_t mask = tile.place_mask();
@@ -85,7 +86,9 @@ __device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& t
 }
 
 template <class Element>
-constexpr int kBlocks = sizeof(Element) == 8 ? 4 : sizeof(Element) == 4 ? 6 : 5;  // resident
+constexpr int kBlocks = sizeof(Element) == 8   ? 4
+                        : sizeof(Element) == 4 ? 6
+                                               : 5;  // resident
 
 template <class Element, int kItems, bool kMixed>
 __global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
@@ -149,7 +152,8 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
   }
   shape.smem = kThreads / 32 * WarpTile<Element, 32>::kBytes;
   if constexpr (sizeof(Element) == 4)
-    if (mixed_exchanges()) return launch(sort_warp<Element, 32, true>, shape, stream, args, lane_bits, 1u);
+    if (mixed_exchanges())
+      return launch(sort_warp<Element, 32, true>, shape, stream, args, lane_bits, 1u);
   return launch(sort_warp<Element, 32, false>, shape, stream, args, lane_bits, 1u);
 }
 

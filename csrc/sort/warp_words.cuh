@@ -140,15 +140,12 @@ struct WarpWords {
 
   __device__ __forceinline__ void make_window(uint32_t (&v)[kItems], int low) const {
     __syncwarp();
-    constexpr int kRows = 32;
     const int last = tile.lanes() * kItems;
-    (void)kRows;
 #pragma unroll 1
     for (int k = 0; k < kItems; ++k) {
       const int i = k * 32 + tile.lane, row = i >> tile.place_bits(), rank = i & (last - 1);
       const RowSpan at = tile.span(row);
-      const Word least = __shfl_sync(~0u, static_cast<WordForShuffle>(base),
-                                     row << tile.lane_bits);
+      const Word least = __shfl_sync(~0u, static_cast<WordForShuffle>(base), row << tile.lane_bits);
       uint32_t& word = tile.words.words[tile.words.place(i)];
       const uint32_t place = low == 0 ? rank : word;
       word = ~0u;
@@ -177,9 +174,11 @@ struct WarpWords {
     return __shfl_xor_sync(~0u, static_cast<WordForShuffle>(word), mask);
   }
 
+  __device__ __forceinline__ Element element_at(int row, uint32_t word) const {
+    return tile.raw[row * tile.stride() + static_cast<int>(word & tile.place_mask())];
+  }
   __device__ __forceinline__ Word key_at(int row, uint32_t word) const {
-    const int place = static_cast<int>(word & tile.place_mask());
-    return AnyKeys<Element>(tile.args)(tile.raw[row * tile.stride() + place]);
+    return AnyKeys<Element>(tile.args)(element_at(row, word));
   }
 
   // Bit i: words i and i + 1 of this lane may have the same top.
@@ -189,10 +188,9 @@ struct WarpWords {
 #pragma unroll
     for (int i = kItems - 1; i >= 0; --i)  // the sign of the distance less the gap
       near = __funnelshift_l((i + 1 < kItems ? v[i + 1] : next) - v[i] - gap, near, 1);
-    const int pairs = bits ? static_cast<int>(mine_n()) - 1 - tile.part() * kItems : 0;
+    const int pairs = bits ? static_cast<int>(tile.mine.n) - 1 - tile.part() * kItems : 0;
     return pairs >= kItems ? near : pairs <= 0 ? 0 : near & ((1u << pairs) - 1);
   }
-  __device__ __forceinline__ int mine_n() const { return static_cast<int>(tile.mine.n); }
 
   // Sorts runs of near ties by whole keys; false: some are too long for that. The last word of a
   // row has no tie behind it, so runs end in their row.
@@ -236,10 +234,12 @@ struct WarpWords {
   __device__ __forceinline__ bool in_order() const {
     bool wrong = false;
     const uint32_t* const words = tile.words.words;
-    tile.template each<1>([&](int i, int row, int rank, const RowSpan& at) {
-      if (rank + 1 < at.n)
-        wrong |= key_at(row, words[tile.words.place(i + 1)]) <
-                 key_at(row, words[tile.words.place(i)]);
+    const AnyKeys<Element> key(tile.args);
+    tile.template each<2>([&](int i, int row, int rank, const RowSpan& at) {
+      if (rank + 1 == at.n) return;
+      const Element a = element_at(row, words[tile.words.place(i)]);
+      const Element b = element_at(row, words[tile.words.place(i + 1)]);
+      if (a != b) wrong |= key(b) < key(a);  // long runs are mostly equal elements
     });
     return !__any_sync(~0u, wrong);
   }

@@ -10,12 +10,12 @@ using namespace gpuprims;
 namespace {
 
 enum class Data {
-  bits,      // any pattern: NaNs, infinities, denormals
-  normal,    // numbers of a bell curve
-  small,     // whole numbers around 0
+  bits,    // any pattern: NaNs, infinities, denormals
+  normal,  // numbers of a bell curve
+  small,   // whole numbers around 0
   equal,
-  few,       // of five numbers with long fractions
-  special,   // NaNs of both signs and several payloads, zeros of both signs, infinities
+  few,      // of five numbers with long fractions
+  special,  // NaNs of both signs and several payloads, zeros of both signs, infinities
   sorted,
   reversed,
   narrow,    // the leading bits agree
@@ -51,8 +51,8 @@ Key draw(Dtype dtype, Data data, int64_t i, int64_t n, std::mt19937_64& random) 
     case Data::bits:
       return any;
     case Data::normal:
-      return from_number<Key>(dtype, std::normal_distribution<double>()(random) *
-                                         (is_floating(dtype) ? 1 : 40));
+      return from_number<Key>(
+          dtype, std::normal_distribution<double>()(random) * (is_floating(dtype) ? 1 : 40));
     case Data::small:
       return from_number<Key>(dtype, static_cast<int>(any % 19) - 9);
     case Data::equal:
@@ -61,9 +61,14 @@ Key draw(Dtype dtype, Data data, int64_t i, int64_t n, std::mt19937_64& random) 
       return from_number<Key>(dtype, is_floating(dtype) ? 1.0 / (3 + any % 5) : any % 5 * 21);
     case Data::special: {
       const Key infinity = is_floating(dtype) ? codec.infinity : static_cast<Key>(sign - 1);
-      const Key choices[] = {0, sign, infinity, static_cast<Key>(infinity | sign),
-                             static_cast<Key>(infinity + 1), static_cast<Key>(~Key(0)),
-                             static_cast<Key>(infinity | sign | 5), any};
+      const Key choices[] = {0,
+                             sign,
+                             infinity,
+                             static_cast<Key>(infinity | sign),
+                             static_cast<Key>(infinity + 1),
+                             static_cast<Key>(~Key(0)),
+                             static_cast<Key>(infinity | sign | 5),
+                             any};
       return choices[random() % 8];
     }
     case Data::sorted:
