@@ -22,13 +22,15 @@ namespace {
 // must not know, or it would take the busy unit again.
 template <bool kMixed>
 struct Exchange {
-  uint32_t one;
+  uint32_t one, less;
 
+  __device__ __forceinline__ explicit Exchange(uint32_t one) : one(one), less(0u - one) {}
   __device__ __forceinline__ void operator()(uint32_t& a, uint32_t& b, int number) const {
     const uint32_t low = a < b ? a : b;
     if (kMixed && number % 3 != 0) {
-      const uint32_t sum = a * one + b;
-      b = low * (0u - one) + sum;
+      uint32_t sum = a * one + b;
+      asm("" : "+r"(sum));  // no other order of these two: it would take a third
+      b = low * less + sum;
     } else {
       b = a < b ? b : a;
     }

@@ -47,7 +47,7 @@ struct WarpTile {
         raw(reinterpret_cast<Element*>(memory)),
         words{reinterpret_cast<uint32_t*>(memory + kRawBytes),
               static_cast<int>(threadIdx.x % 32),
-              {one}},
+              Exchange<kMixed>(one)},
         lane(threadIdx.x % 32),
         lane_bits(lane_bits) {}
 
