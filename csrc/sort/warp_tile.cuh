@@ -45,8 +45,7 @@ struct WarpTile {
                                       uint32_t one)
       : args(args),
         raw(reinterpret_cast<Element*>(memory)),
-        words{reinterpret_cast<uint32_t*>(memory + kRawBytes),
-              static_cast<int>(threadIdx.x % 32),
+        words{reinterpret_cast<uint32_t*>(memory + kRawBytes), static_cast<int>(threadIdx.x % 32),
               Exchange<kMixed>(one)},
         lane(threadIdx.x % 32),
         lane_bits(lane_bits) {}
