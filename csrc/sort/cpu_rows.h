@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "common/stable.h"
-#include "sort/cpu_direct.h"
+#include "sort/cpu_parallel.h"
 
 namespace gpuprims {
 namespace cpu_sort {
@@ -142,61 +142,6 @@ KeyFacts load_parallel(const Key* row, Record* a, int64_t n, const Codec& codec,
   return all;
 }
 
-// What a read of the row tells about the order as well.
-template <class Key>
-KeyFacts order_facts(const Key* row, int64_t begin, int64_t end, const KeyCodec<Key>& codec) {
-  uint64_t any = 0, all = ~uint64_t{0}, falls = 0;
-  for (int64_t i = begin; i < end; ++i) {
-    const Key key = codec.encode(row[i]);
-    any |= key, all &= key;
-    falls |= key < codec.encode(row[i ? i - 1 : 0]);
-  }
-  return {any, all, falls == 0};
-}
-
-// Elements of a row for DirectRow.
-template <class Key, class Index>
-struct DirectElements {
-  const Key* row;
-  KeyCodec<Key> codec;
-  Key zero, nan;  // keys of several bit patterns
-  Key* values;
-  Index* indices;
-  int64_t base;
-
-  uint64_t encode(int64_t i) const { return codec.encode(row[i]); }
-  void put(int64_t to, uint64_t word, int64_t i) const {
-    const Key key = static_cast<Key>(word);
-    if (values)
-      values[to] = codec.float_mask && (key == zero || key == nan) ? row[i] : codec.decode(key);
-    indices[to] = static_cast<Index>(i + base);
-  }
-};
-
-// Whether counting passes alone are faster than partitions: few digits, or all in cache.
-inline bool is_direct(int64_t n, BitRange varying) {
-  return n > kTiny && n <= int64_t{UINT32_MAX} &&
-         (varying.width() <= 2 * kDigit || n * 2 * int64_t(sizeof(Packed)) <= kCacheBytes);
-}
-
-template <class Key>
-void direct_row(const Writer<Key>& writer, BitRange varying, int64_t n, int64_t slots, Packed* a,
-                Packed* b) {
-  const Problem& p = writer.p;
-  Key* const values = p.values ? static_cast<Key*>(p.values) + writer.start : nullptr;
-  const auto run = [&](auto* indices) {
-    using Index = std::remove_pointer_t<decltype(indices)>;
-    DirectRow<DirectElements<Key, Index>>({writer.row, writer.codec, writer.zero, writer.nan,
-                                           values, indices + writer.start, p.index_base},
-                                          n, slots)
-        .sort(varying, a, b);
-  };
-  if (p.wide_indices)
-    run(static_cast<int64_t*>(p.indices));
-  else
-    run(static_cast<int32_t*>(p.indices));
-}
-
 // Sorts records that the codec makes, by `bits` of what it makes of a key.
 template <class Record, class Key, class Codec>
 void long_row(const Writer<Key>& writer, const Codec& codec, BitRange bits, bool whole, int64_t n,
@@ -227,6 +172,7 @@ struct WindowCodec {
 // A row of bytes: one counting pass from the input to the outputs.
 inline void byte_row(const Writer<uint8_t>& writer, BitRange bits, int64_t n, int64_t slots) {
   const Problem& p = writer.p;
+  constexpr int64_t kBins = 256;
   uint8_t digit[kBins];
   for (int b = 0; b < kBins; ++b)
     digit[b] = writer.codec.encode(static_cast<uint8_t>(b)) >> bits.low & ((1 << bits.width()) - 1);
@@ -235,13 +181,14 @@ inline void byte_row(const Writer<uint8_t>& writer, BitRange bits, int64_t n, in
     int64_t counts[2][kBins] = {};  // two, so that equal neighbours do not wait for each other
     for (int64_t i = n * slot / slots; i < n * (slot + 1) / slots; ++i)
       ++counts[i & 1][writer.row[i]];
-    for (int b = 0; b < kBins; ++b) at[slot * kBins + digit[b]] += counts[0][b] + counts[1][b];
+    for (int64_t b = 0; b < kBins; ++b) at[slot * kBins + digit[b]] += counts[0][b] + counts[1][b];
   });
   int64_t sum = 0;
   for (int64_t d = 0; d < kBins; ++d)
     for (int64_t slot = 0; slot < slots; ++slot) sum += std::exchange(at[slot * kBins + d], sum);
   uint8_t* values = p.values ? static_cast<uint8_t*>(p.values) + writer.start : nullptr;
-  if (values && bits.width() == 8) {  // an element a digit: values are runs of equal bytes
+  const bool whole = bits.width() == 8;
+  if (values && whole) {  // a digit has one byte: its elements are a run of it
     uint8_t byte_of[kBins];
     for (int b = 0; b < kBins; ++b) byte_of[digit[b]] = static_cast<uint8_t>(b);
     for (int64_t d = 0; d < kBins; ++d)
@@ -252,12 +199,19 @@ inline void byte_row(const Writer<uint8_t>& writer, BitRange bits, int64_t n, in
     using Index = std::remove_reference_t<decltype(*indices)>;
     indices += writer.start;
     in_slots(slots, [&](int64_t slot) {
+      const int64_t begin = n * slot / slots, end = n * (slot + 1) / slots;
+      const uint8_t* const row = writer.row;
       int64_t next[kBins];
+      if (whole) {  // places by byte: one look-up less
+        for (int b = 0; b < kBins; ++b) next[b] = at[slot * kBins + digit[b]];
+        for (int64_t i = begin; i < end; ++i)
+          indices[next[row[i]]++] = static_cast<Index>(i + p.index_base);
+        return;
+      }
       std::copy(&at[slot * kBins], &at[slot * kBins] + kBins, next);
-      for (int64_t i = n * slot / slots; i < n * (slot + 1) / slots; ++i) {
-        const uint8_t bits_of = writer.row[i];
-        const int64_t to = next[digit[bits_of]]++;
-        if (values) values[to] = bits_of;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t to = next[digit[row[i]]]++;
+        if (values) values[to] = row[i];
         indices[to] = static_cast<Index>(i + p.index_base);
       }
     });
@@ -289,13 +243,6 @@ void long_row(const Problem& p, int64_t start, int64_t n, int64_t slots) {
         return long_row<Packed>(writer, WindowCodec<Key>{writer.codec, low},
                                 {inside(p.bits.low), inside(p.bits.top)}, whole, n, slots);
       }
-    }
-  }
-  if constexpr (sizeof(Key) <= 4) {
-    const BitRange varying = facts_parallel(writer.row, n, writer.codec, slots).varying(p.bits);
-    if (varying.width() > 0 && varying.width() <= 2 * kDigit && is_direct(n, varying)) {
-      const auto a = buffer<Packed>(p.op, varying.width() > kDigit ? n : 0);
-      return direct_row(writer, varying, n, slots, a.get(), nullptr);
     }
   }
   long_row<Record>(writer, writer.codec, p.bits, whole, n, slots);
@@ -330,16 +277,8 @@ void short_row(const Problem& p, int64_t start, int64_t n, Record* a, Record* b)
   if constexpr (sizeof(Key) == 1) {
     if (n > 256) return byte_row(writer, p.bits, n, 1);
   }
-  const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
-  if constexpr (sizeof(Key) <= 4 && sizeof(Record) == 8) {
-    if (n > kTiny) {
-      const KeyFacts facts = order_facts(row, 0, n, writer.codec);
-      const BitRange varying = facts.varying(p.bits);
-      if (varying.width() > 0 && !facts.sorted && is_direct(n, varying))
-        return direct_row(writer, varying, n, 1, a, b);
-    }
-  }
   const KeyFacts facts = load(row, a, 0, n, writer.codec);
+  const bool whole = p.bits.width() == int(sizeof(Key)) * 8;
   if (!(whole && facts.sorted)) Sorter<Record>::sort_to(a, b, n, facts.varying(p.bits), false);
   writer.write(a, 0, n);
 }
