@@ -131,9 +131,8 @@ struct WarpWords {
     return __all_sync(~0u, settled) || in_order();
   }
 
-  // The way that takes three sorts at most: words of the bits from `low` on and of the rank so far
-  // are sorted, for all such windows of bits from the last to the first. Returns whether `low` is
-  // a window.
+  // Otherwise rows are sorted window by window, the key's last bits first: words of the window from
+  // bit `low` on and of the rank so far. At most three windows hold a key. Whether `low` is one:
   __device__ __forceinline__ bool has_window(int low) const {
     return low < __reduce_max_sync(~0u, static_cast<unsigned>(bits));
   }
