@@ -7,6 +7,8 @@ import torch_gpuprims
 LENGTHS = (
     1,
     7,
+    16,
+    17,
     32,
     33,
     64,

@@ -126,6 +126,26 @@ class TestValues:
             check(torch.randint(-(2**62), 2**62, (rows, n), device=device), descending=True)
             check(torch.randint(0, 9, (rows, n), device=device, dtype=torch.uint8))
 
+    @pytest.mark.parametrize("n", [16, 17, 60, 128, 250, 500, 1000, 1024])
+    @pytest.mark.parametrize("kind", ["narrow", "outliers", "mostly equal", "clusters", "around zero", "few"])
+    def test_ties_of_short_rows(self, device, kind, n):
+        """Data of which the first 22 bits that vary do not tell keys apart, in runs short and long."""
+        generator = torch.Generator().manual_seed(n)
+        any_bits = torch.randint(-(2**63), 2**63 - 1, (37, n), generator=generator)
+        rare = torch.rand(37, n, generator=generator) < 0.01
+        x = {
+            "narrow": (0x3F << 56) | (any_bits & 0xFFFFFFFF),
+            "outliers": torch.where(rare, any_bits, (0x3F << 56) | (any_bits & 0xFF)),
+            "mostly equal": torch.where(rare, any_bits, 7),
+            "clusters": ((any_bits % 3) << 61) | (any_bits >> 20 & 0x3F),
+            "around zero": any_bits % 2001 - 1000,
+            "few": (any_bits % 5) * 0x123456789ABCDEF,
+        }[kind].to(device)
+        check(x)
+        check(x.view(torch.float64), descending=True, index_dtype=torch.int32)
+        check((x >> 32).int() ^ x.int(), descending=True)
+        check(((x >> 32).int() ^ x.int()).view(torch.float32))
+
     def test_threads_do_not_matter(self):
         x = torch.randint(0, 1000, (3, 300_000))
         expected = torch.sort(x, stable=True).indices

@@ -45,8 +45,10 @@ struct BitRange {
 };
 
 constexpr int kDigit = 8;
+constexpr int kWideDigit = 11;            // in cache, where that saves a pass
+constexpr int64_t kWideFrom = 1 << 14;    // records that are worth 2,048 counters
 constexpr int64_t kTiny = 48;             // records that insertion sorts fastest
-constexpr int64_t kCacheBytes = 2 << 20;  // records and their second buffer that stay in cache
+constexpr int64_t kCacheBytes = 8 << 20;  // records and their second buffer that stay in cache
 
 template <class Record>
 class Sorter {
@@ -96,20 +98,29 @@ class Sorter {
   }
 
   static Record* lsd(Record* a, Record* b, int64_t n, BitRange bits) {
-    constexpr int kMost = 8;
-    uint32_t counts[kMost][1 << kDigit];
-    const int passes = (bits.width() + kDigit - 1) / kDigit;
+    if (n > UINT32_MAX) return wide_lsd(a, b, n, bits);
+    const int narrow = (bits.width() + kDigit - 1) / kDigit;
+    const int wide = (bits.width() + kWideDigit - 1) / kWideDigit;
+    return n >= kWideFrom && wide < narrow ? lsd<kWideDigit>(a, b, n, bits)
+                                           : lsd<kDigit>(a, b, n, bits);
+  }
+
+  template <int kBits>
+  static Record* lsd(Record* a, Record* b, int64_t n, BitRange bits) {
+    constexpr int kMost = (64 + kBits - 1) / kBits;
+    constexpr uint32_t kAll = (1u << kBits) - 1;
+    uint32_t counts[kMost][kAll + 1];
+    const int passes = (bits.width() + kBits - 1) / kBits;
     std::memset(counts, 0, sizeof(counts[0]) * passes);
     for (int64_t i = 0; i < n; ++i) {
       uint64_t key = a[i].key() >> bits.low;
-      for (int p = 0; p < passes; ++p, key >>= kDigit) ++counts[p][key & 255];
+      for (int p = 0; p < passes; ++p, key >>= kBits) ++counts[p][key & kAll];
     }
-    if (n > UINT32_MAX) return wide_lsd(a, b, n, bits);
     for (int p = 0; p < passes; ++p) {
-      const BitRange digit{bits.low + p * kDigit, std::min(bits.top, bits.low + (p + 1) * kDigit)};
+      const BitRange digit{bits.low + p * kBits, std::min(bits.top, bits.low + (p + 1) * kBits)};
       const uint32_t last = (1u << digit.width()) - 1;
-      if (p == passes - 1 && digit.width() < kDigit)  // bits above the range were counted too
-        for (uint32_t d = last + 1; d < 256; ++d) counts[p][d & last] += counts[p][d];
+      if (p == passes - 1 && digit.width() < kBits)  // bits above the range were counted too
+        for (uint32_t d = last + 1; d <= kAll; ++d) counts[p][d & last] += counts[p][d];
       if (counts[p][digit_of(a[0], digit)] == n) continue;
       uint32_t sum = 0;
       for (uint32_t d = 0; d <= last; ++d) {

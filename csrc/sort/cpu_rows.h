@@ -186,17 +186,32 @@ inline void byte_row(const Writer<uint8_t>& writer, BitRange bits, int64_t n, in
   int64_t sum = 0;
   for (int64_t d = 0; d < kBins; ++d)
     for (int64_t slot = 0; slot < slots; ++slot) sum += std::exchange(at[slot * kBins + d], sum);
-  uint8_t* const values = p.values ? static_cast<uint8_t*>(p.values) + writer.start : nullptr;
+  uint8_t* values = p.values ? static_cast<uint8_t*>(p.values) + writer.start : nullptr;
+  const bool whole = bits.width() == 8;
+  if (values && whole) {  // a digit has one byte: its elements are a run of it
+    uint8_t byte_of[kBins];
+    for (int b = 0; b < kBins; ++b) byte_of[digit[b]] = static_cast<uint8_t>(b);
+    for (int64_t d = 0; d < kBins; ++d)
+      std::memset(values + at[d], byte_of[d], (d + 1 < kBins ? at[d + 1] : n) - at[d]);
+    values = nullptr;
+  }
   const auto move = [&](auto* indices) {
     using Index = std::remove_reference_t<decltype(*indices)>;
     indices += writer.start;
     in_slots(slots, [&](int64_t slot) {
+      const int64_t begin = n * slot / slots, end = n * (slot + 1) / slots;
+      const uint8_t* const row = writer.row;
       int64_t next[kBins];
+      if (whole) {  // places by byte: one look-up less
+        for (int b = 0; b < kBins; ++b) next[b] = at[slot * kBins + digit[b]];
+        for (int64_t i = begin; i < end; ++i)
+          indices[next[row[i]]++] = static_cast<Index>(i + p.index_base);
+        return;
+      }
       std::copy(&at[slot * kBins], &at[slot * kBins] + kBins, next);
-      for (int64_t i = n * slot / slots; i < n * (slot + 1) / slots; ++i) {
-        const uint8_t bits_of = writer.row[i];
-        const int64_t to = next[digit[bits_of]]++;
-        if (values) values[to] = bits_of;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t to = next[digit[row[i]]]++;
+        if (values) values[to] = row[i];
         indices[to] = static_cast<Index>(i + p.index_base);
       }
     });

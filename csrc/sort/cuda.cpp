@@ -220,8 +220,9 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
   for (int c = 0; c < kSegmentClasses; ++c) {
     if (plan.capacity[c] == 0) continue;
     args.list = lists.list[c], args.list_count = lists.count[c];
-    check_cuda(op, c < kSegmentClasses - 1 ? launch_sort_block(args, plan.blocks[c], stream)
-                                           : launch_sort_sweep(args, plan.sweep, space, stream));
+    check_cuda(op, c == 0                    ? launch_sort_warp(args, plan.blocks[c], stream)
+                   : c < kSegmentClasses - 1 ? launch_sort_block(args, plan.blocks[c], stream)
+                                             : launch_sort_sweep(args, plan.sweep, space, stream));
   }
   return {values, indices};
 }

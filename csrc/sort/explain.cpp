@@ -20,7 +20,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
   }
   char detail[160] = "";
   if (p.algo == SortAlgo::warp_row)
-    std::snprintf(detail, sizeof detail, "%d lanes a row", p.lanes);
+    std::snprintf(detail, sizeof detail, "%d lane%s a row, %d elements a lane", p.lanes,
+                  p.lanes == 1 ? "" : "s", p.items);
   else if (p.algo == SortAlgo::block_row)
     std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
   else

@@ -10,7 +10,7 @@ namespace gpuprims {
 
 enum class SortAlgo : int32_t {
   automatic = 0,
-  warp_row = 1,   // a few lanes a row, keys in registers, bitonic network
+  warp_row = 1,   // 1 to 32 lanes a row, a sorting network in registers
   block_row = 2,  // a block a row, digit by digit in shared memory
   sweep = 3,      // rows of any length: a pass over device memory for each digit
 };
@@ -23,10 +23,11 @@ constexpr const char* sort_algo_name(SortAlgo algo) {
 constexpr int kMaxPasses = 8;
 constexpr int kDigits = 256;
 constexpr int kRowStateBytes = 32;
-constexpr int kSegmentClasses = 4;  // blocks of 1,024, 4,096 and 8,192, and longer
+constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
-constexpr int kWarpItems = 8;  // a lane; rows of up to 256
+constexpr int64_t kWarpRow = 1024;      // the longest row of a warp
+constexpr int64_t kShortSegment = 256;  // found without a list
 constexpr int kSweepThreads = 512;
 constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 registers a thread
 constexpr int kBlocksPerSm = 2;  // of the sweep
@@ -57,7 +58,7 @@ struct SortPlan {
   int64_t grid = 0;  // 0: nothing to launch
   int threads = 0;
   int lanes = 0;        // warp_row: lanes a row
-  int items = 0;        // block_row: elements a thread
+  int items = 0;        // warp_row, block_row: elements a thread
   bool packed = false;  // key and index in one 64-bit record
   int side = 0;         // bytes of an index that moves beside its key
   // sweep
@@ -94,6 +95,15 @@ inline void plan_block(SortPlan& plan, int64_t n) {
   while (int64_t{plan.threads} * plan.items < n && plan.threads < sort_tuning::kBlockThreads)
     plan.threads *= 2;
   if (int64_t{plan.threads} * plan.items < n) plan.items *= 2;
+}
+
+// Lanes and items of the warps that sort rows of up to n elements.
+inline void plan_warp(SortPlan& plan, int64_t n) {
+  plan.algo = SortAlgo::warp_row;
+  plan.threads = 128;
+  plan.items = n <= 16 ? 8 : 32;
+  plan.lanes = 1;
+  while (static_cast<int64_t>(plan.lanes) * plan.items < n) plan.lanes *= 2;
 }
 
 // Rows: how many the sweep's tables have room for; tiles: of all rows.
@@ -141,22 +151,15 @@ inline SortPlan plan_sort(const SortProblem& p) {
   const int64_t out = (p.values ? key : 0) + (p.indices ? p.index_bits / 8 : 0);
   plan.traffic = p.rows * p.n * (key + out);
   plan.side = p.indices ? 2 : 0;
-  const bool partial = p.begin_bit > 0 || p.end_bit < key * 8;
-  const bool warp_fits = p.n <= 32 * t::kWarpItems;
+  const bool warp_fits = p.n <= t::kWarpRow;
   const bool block_fits = p.n <= block_limit(static_cast<int>(key));
   SortAlgo algo = warp_fits    ? SortAlgo::warp_row
                   : block_fits ? SortAlgo::block_row
                                : SortAlgo::sweep;
   if (p.forced == SortAlgo::sweep || (p.forced == SortAlgo::block_row && block_fits))
     algo = p.forced;
-  if (partial && algo == SortAlgo::warp_row)
-    algo = SortAlgo::block_row;  // keys must be whole there
   if (algo == SortAlgo::warp_row) {
-    plan.packed = p.indices && key <= 4;
-    plan.side = p.indices && !plan.packed ? 2 : 0;
-    plan.algo = algo;
-    plan.lanes = p.n <= 32 ? 4 : p.n <= 64 ? 8 : p.n <= 128 ? 16 : 32;
-    plan.threads = 128;
+    plan_warp(plan, p.n);
     plan.grid = std::min<int64_t>(sort_divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
     return plan;
   }
@@ -178,8 +181,8 @@ struct SegmentSortPlan {
     int64_t shortest, longest;
     SortPlan shape;
   };
-  Warp warps[2];
-  SortPlan blocks[kSegmentClasses - 1];
+  Warp warps[3];
+  SortPlan blocks[kSegmentClasses - 1];  // the first is warp_row's
   SortPlan sweep;
   int64_t capacity[kSegmentClasses] = {};  // 0: the class cannot occur
   int64_t list_at[kSegmentClasses] = {};
@@ -192,30 +195,32 @@ struct SegmentSortPlan {
 
 inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
   SegmentSortPlan plan;
-  const bool side = dtype_bytes(p.dtype) == 8;
-  constexpr int64_t kLimits[kSegmentClasses] = {32 * sort_tuning::kWarpItems, 1024, 4096,
-                                                kSegmentTile};
+  constexpr int64_t kLimits[kSegmentClasses] = {sort_tuning::kShortSegment, sort_tuning::kWarpRow,
+                                                 4096, kSegmentTile};
   for (int c = 0; c < kSegmentClasses; ++c) {
     plan.capacity[c] = std::min(segments, p.n / (kLimits[c] + 1));
     if (c == kSegmentClasses - 1) break;
     SortPlan& block = plan.blocks[c];
     block.side = 2;
-    plan_block(block, kLimits[c + 1]);
-    const int64_t resident = int64_t{p.sms} * (1024 / block.threads);
+    if (c == 0)
+      plan_warp(block, kLimits[1]);
+    else
+      plan_block(block, kLimits[c + 1]);
+    const int64_t resident = int64_t{p.sms} * (c == 0 ? 16 : 1024 / block.threads);
     block.grid = std::max<int64_t>(1, std::min(plan.capacity[c], resident));
   }
   const int64_t rows = plan.capacity[kSegmentClasses - 1];
   plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSegmentTile + rows : 0);
-  const auto warp = [&](int64_t shortest, int64_t longest, int lanes) {
+  const auto warp = [&](int64_t shortest, int64_t longest) {
     SortPlan shape;
-    shape.lanes = lanes;
-    shape.side = side ? 4 : 0;
-    shape.threads = 128;
-    shape.grid = std::clamp<int64_t>(sort_divide_up(segments, 128 / lanes), 1, int64_t{p.sms} * 16);
+    plan_warp(shape, longest);
+    shape.grid = std::clamp<int64_t>(sort_divide_up(segments, shape.threads / shape.lanes), 1,
+                                     int64_t{p.sms} * 16);
     return SegmentSortPlan::Warp{shortest, longest, shape};
   };
-  plan.warps[0] = warp(1, 64, 8);
-  plan.warps[1] = warp(65, kLimits[0], 32);
+  plan.warps[0] = warp(1, 16);
+  plan.warps[1] = warp(17, 64);
+  plan.warps[2] = warp(65, kLimits[0]);
   plan.list_grid = std::clamp<int64_t>(sort_divide_up(segments, 256), 1, int64_t{p.sms} * 8);
   plan.clear_bytes = plan.sweep.clear_bytes;
   plan.head_at = plan.sweep.next_at + 128;  // in what is cleared, behind the counters of passes

@@ -17,9 +17,9 @@ __global__ void __launch_bounds__(kThreads)
     const RowSpan span = row_span(args, s);
     wrong |= span.n < 0 || span.start < 0 || span.start + span.n > args.n ||
              (s == 0 && span.start != 0) || (s == args.rows - 1 && span.start + span.n != args.n);
-    if (wrong || span.n <= 32 * sort_tuning::kWarpItems) continue;
+    if (wrong || span.n <= sort_tuning::kShortSegment) continue;
     constexpr int kLong = kSegmentClasses - 1;
-    const int kind = span.n <= 1024                          ? 0
+    const int kind = span.n <= sort_tuning::kWarpRow         ? 0
                      : span.n <= 4096                        ? 1
                      : span.n <= kSegmentTile ? 2
                                                              : kLong;

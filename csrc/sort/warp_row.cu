@@ -1,168 +1,175 @@
-// A few lanes a row (at most 256 elements): a bitonic network over 8 records a lane, in registers
-// and shuffles. An index makes records of equal keys distinct, so the order is the stable one.
-// Network: Batcher (1968), in the form whose comparisons all point the same way.
+// A warp for up to 1,024 elements: one row, or several short ones, each sorted by 1 to 32 of its
+// lanes as 32-bit words in registers (lane_sort.cuh). A word is the top of the key, as many of the
+// bits in which the row's keys differ as it has room for, and below it the place in the row. So the
+// order is the stable one, and a word says which element's bits go where; those wait in shared
+// memory. Where a word left out bits of the key, ties are looked at again (warp_words.cuh).
+#include <cstdlib>
+#include <cstring>
+
 #include "common/launch.h"
-#include "sort/records.cuh"
+#include "sort/warp_words.cuh"
 
 namespace gpuprims {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kItems = sort_tuning::kWarpItems;
 
-struct Indexed {
-  uint64_t key;
-  uint32_t index;
+// Where a row's results go.
+template <class Element>
+struct Outputs {
+  Element* value;
+  int64_t* wide;
+  int32_t* narrow;
+  bool has_value, has_wide, has_narrow;
+  uint64_t base;  // of indices
+
+  __device__ __forceinline__ Outputs(const SortArgs& args, const RowSpan& row)
+      : value(static_cast<Element*>(args.values) + row.start),
+        wide(static_cast<int64_t*>(args.indices) + row.start),
+        narrow(static_cast<int32_t*>(args.indices) + row.start),
+        has_value(args.values),
+        has_wide(args.indices && args.wide_index),
+        has_narrow(args.indices && !args.wide_index),
+        base(args.indptr ? row.start : 0) {}
+
+  __device__ __forceinline__ void put(int rank, Element element, uint32_t place) const {
+    const uint64_t index = base + place;
+    if (has_value) value[rank] = element;
+    if (has_wide) wide[rank] = static_cast<int64_t>(index);
+    if (has_narrow) narrow[rank] = static_cast<int32_t>(index);
+  }
 };
 
-__device__ __forceinline__ bool less(uint32_t a, uint32_t b) { return a < b; }
-__device__ __forceinline__ bool less(uint64_t a, uint64_t b) { return a < b; }
-__device__ __forceinline__ bool less(const Indexed& a, const Indexed& b) {
-  return a.key < b.key || (a.key == b.key && a.index < b.index);
-}
-
-__device__ __forceinline__ uint32_t from_lane(uint32_t record, int mask) {
-  return __shfl_xor_sync(~0u, record, mask);
-}
-__device__ __forceinline__ uint64_t from_lane(uint64_t record, int mask) {
-  return __shfl_xor_sync(~0u, static_cast<unsigned long long>(record), mask);
-}
-__device__ __forceinline__ Indexed from_lane(const Indexed& record, int mask) {
-  return {from_lane(record.key, mask), from_lane(record.index, mask)};
-}
-
-template <class Record>
-__device__ __forceinline__ void in_order(Record& a, Record& b) {
-  const bool swap = less(b, a);
-  const Record low = swap ? b : a;
-  b = swap ? a : b;
-  a = low;
-}
-
-// Record e of a lane meets record `other(e)` of the lane `mask` away.
-template <class Record, bool kMirror>
-__device__ __forceinline__ void with_lane(Record (&v)[kItems], int mask, bool low) {
-  Record theirs[kItems];
+// Writes elements and indices in the words' order.
+template <class Element, int kItems, bool kMixed>
+__device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& tile,
+                                      bool keys_alone) {
+  const SortArgs& args = tile.args;
+  Element* const values = static_cast<Element*>(args.values);
+  const uint32_t mask = tile.place_mask();
+  if constexpr (sizeof(Element) <= 4)
+    if (keys_alone)
+      return tile.template each<4>([&](int i, int, int rank, const RowSpan& row) {
+        const uint32_t key = tile.words.words[tile.words.place(i)];
+        values[row.start + rank] = static_cast<Element>(args.order32.decode(key));
+      });
+  if constexpr (kItems == 8) {
+    tile.template each<1>([&](int i, int r, int rank, const RowSpan& row) {
+      const uint32_t place = tile.words.words[tile.words.place(i)] & mask;
+      Outputs<Element>(args, row).put(rank, tile.raw[r * tile.stride() + place], place);
+    });
+  } else {
+#pragma unroll 1
+    for (int r = 0; r < 32 >> tile.lane_bits; ++r) {
+      const RowSpan row = tile.span(r);
+      const Element* const raw = tile.raw + r * tile.stride();
+      const uint32_t* const words =
+          tile.words.words + (r << tile.lane_bits) * LaneSort<kItems>::kStride + tile.lane;
+      const Outputs<Element> to(args, row);
+      const int n = static_cast<int>(row.n);
+      const auto put = [&](int rank, const uint32_t* word) {
+        const uint32_t place = *word & mask;
+        to.put(rank, raw[place], place);
+      };
+      constexpr int kSteps = 8, kStride = LaneSort<kItems>::kStride;
+      int k = 0;  // words before these
+#pragma unroll 1
+      for (; k + kSteps * 32 <= n; k += kSteps * 32)
 #pragma unroll
-  for (int e = 0; e < kItems; ++e) theirs[e] = from_lane(v[kMirror ? kItems - 1 - e : e], mask);
-#pragma unroll
-  for (int e = 0; e < kItems; ++e)
-    if (less(theirs[e], v[e]) == low) v[e] = theirs[e];
-}
-
-// Sorts 8 kLanes records: lane l ends with those of ranks 8 l to 8 l + 7.
-template <class Record, int kLanes>
-__device__ __forceinline__ void sort_lanes(Record (&v)[kItems], int lane) {
-#pragma unroll
-  for (int size = 2; size <= kItems * kLanes; size *= 2) {
-    if (size <= kItems) {
-#pragma unroll
-      for (int e = 0; e < kItems; ++e)
-        if ((e ^ (size - 1)) > e) in_order(v[e], v[e ^ (size - 1)]);
-    } else {
-      const int mask = size / kItems - 1;
-      with_lane<Record, true>(v, mask, (lane & (size / kItems / 2)) == 0);
-    }
-#pragma unroll
-    for (int stride = size / 4; stride > 0; stride /= 2) {
-      if (stride >= kItems) {
-        with_lane<Record, false>(v, stride / kItems, (lane & (stride / kItems)) == 0);
-      } else {
-#pragma unroll
-        for (int e = 0; e < kItems; ++e)
-          if (!(e & stride)) in_order(v[e], v[e | stride]);
-      }
+        for (int s = 0; s < kSteps; ++s)
+          put(k + s * 32 + tile.lane, words + (k / 32 + s) * kStride);
+#pragma unroll 1
+      for (; k < n; k += 32)
+        if (k + tile.lane < n) put(k + tile.lane, words + k / 32 * kStride);
     }
   }
 }
 
-template <class Record>
-__device__ __forceinline__ Record make_record(const SortArgs& args, uint64_t key, uint32_t index) {
-  if constexpr (sizeof(Record) > 8)
-    return {key, index};
-  else
-    return static_cast<Record>(args.packed ? key << 32 | index : key);
-}
+template <class Element>
+constexpr int kBlocks = sizeof(Element) == 8   ? 4
+                        : sizeof(Element) == 4 ? 6
+                                               : 5;  // resident
 
-template <class Record, int kLanes>
-__global__ void __launch_bounds__(kThreads) sort_warp(const __grid_constant__ SortArgs args) {
-  constexpr int kGroups = kThreads / kLanes, kLongest = kLanes * kItems;
-  __shared__ Record buffer[kGroups][kLongest + kLanes];  // one more a lane, against bank conflicts
-  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes;
+template <class Element, int kItems, bool kMixed>
+__global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
+    sort_warp(const __grid_constant__ SortArgs args, int lane_bits, uint32_t one) {
+  using Tile = WarpTile<Element, kItems, kMixed>;
+  constexpr int kWarps = kThreads / 32;
   const int64_t rows = row_count(args);
-  for (int64_t first = blockIdx.x * int64_t{kGroups}; first < rows;
-       first += gridDim.x * int64_t{kGroups}) {
-    const int64_t r = first + group;
-    RowSpan row = r < rows ? row_span(args, r) : RowSpan{0, 0};
-    if (args.longest && (row.n < args.shortest || row.n > args.longest)) row.n = 0;
-    const int n = static_cast<int>(row.n);
-    if (!__any_sync(~0u, n > 0)) continue;
-    Record v[kItems];
-    by_width(args, [&](auto elements) {
-      const auto* const from = elements.input() + row.start;
-      std::remove_cv_t<std::remove_reference_t<decltype(*from)>> raw[kItems];
-#pragma unroll
-      for (int e = 0; e < kItems; ++e) raw[e] = e * kLanes + lane < n ? from[e * kLanes + lane] : 0;
-#pragma unroll
-      for (int e = 0; e < kItems; ++e) {
-        const int i = e * kLanes + lane;
-        v[e] = i < n ? make_record<Record>(args, elements.key(raw[e]), i)
-                     : make_record<Record>(args, ~uint64_t{0}, ~0u);
-      }
+  for (int turn = 0;; ++turn) {
+    // Anew for each row: nothing that is computed from the shape is kept meanwhile.
+    const int warp = opaque(threadIdx.x) / 32;
+    Tile tile(args, dynamic_memory + warp * Tile::kBytes, opaque(lane_bits), one);
+    const int64_t block = int64_t{turn} * gridDim.x + blockIdx.x;
+    const int64_t first = (block * kWarps + warp) << (5 - tile.lane_bits);
+    if (first >= rows) return;
+    if (!tile.take(first, rows)) continue;
+    tile.stage();
+    WarpWords<Element, kItems, kMixed> words(tile);
+    uint32_t v[kItems];
+    with_keys<Element>(args, [&](const auto& keys) {
+      if (words.keys_alone())
+        words.take_keys(v, keys);
+      else
+        words.make(v, keys);
     });
-    sort_lanes<Record, kLanes>(v, lane);
-    __syncwarp();
-#pragma unroll
-    for (int e = 0; e < kItems; ++e) buffer[group][lane * (kItems + 1) + e] = v[e];
-    __syncwarp();
-    by_width(args, [&](auto elements) {
-      using Key = typename decltype(elements)::Word;
-      Record record[kItems];
-#pragma unroll
-      for (int e = 0; e < kItems; ++e) {
-        const int i = e * kLanes + lane;
-        record[e] = buffer[group][i + i / kItems];
+    int low = -1;  // not -1: the window's first bit, where words of the top bits did not do
+    while (true) {
+      tile.words.sort(v, tile.lanes());
+      tile.words.store(v);
+      if (low < 0) {
+        if (words.settle(v)) break;
+        low = 0;
+      } else {
+        words.name_places();
+        low += words.room();
+        if (!words.has_window(low)) break;
       }
-#pragma unroll
-      for (int e = 0; e < kItems; ++e) {
-        const int i = e * kLanes + lane;
-        if (i >= n) break;
-        uint64_t key;
-        uint32_t index;
-        if constexpr (sizeof(Record) > 8) {
-          key = record[e].key, index = record[e].index;
-        } else {
-          key = args.packed ? static_cast<uint64_t>(record[e]) >> 32 : record[e];
-          index = static_cast<uint32_t>(record[e]);
-        }
-        elements.store(row.start + i, static_cast<Key>(key), row.start + index);
-        if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index));
-      }
-    });
+      words.make_window(v, low);
+    }
+    write(tile, words.keys_alone());
+    __syncwarp();
   }
 }
 
-template <class Record>
+// Whether multipliers take a share of the network's work (4-byte keys): GPUPRIMS_SORT_MIX=0 for no.
+bool mixed_exchanges() {
+  static const bool mixed = [] {
+    const char* const set = std::getenv("GPUPRIMS_SORT_MIX");
+    return !set || std::strcmp(set, "0") != 0;
+  }();
+  return mixed;
+}
+
+template <class Element>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
-  switch (plan.lanes) {
-    case 4:
-      return launch(sort_warp<Record, 4>, shape, stream, args);
-    case 8:
-      return launch(sort_warp<Record, 8>, shape, stream, args);
-    case 16:
-      return launch(sort_warp<Record, 16>, shape, stream, args);
-    default:
-      return launch(sort_warp<Record, 32>, shape, stream, args);
+  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
+  int lane_bits = 0;
+  while (1 << lane_bits < plan.lanes) ++lane_bits;
+  if (plan.items == 8) {
+    shape.smem = kThreads / 32 * WarpTile<Element, 8>::kBytes;
+    return launch(sort_warp<Element, 8, false>, shape, stream, args, lane_bits, 1u);
   }
+  shape.smem = kThreads / 32 * WarpTile<Element, 32>::kBytes;
+  if constexpr (sizeof(Element) == 4)
+    if (mixed_exchanges())
+      return launch(sort_warp<Element, 32, true>, shape, stream, args, lane_bits, 1u);
+  return launch(sort_warp<Element, 32, false>, shape, stream, args, lane_bits, 1u);
 }
 
 }  // namespace
 
 cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  if (plan.side) return start<Indexed>(args, plan, stream);
-  if (args.packed || args.bytes == 8) return start<uint64_t>(args, plan, stream);
-  return start<uint32_t>(args, plan, stream);
+  switch (args.bytes) {
+    case 1:
+      return start<uint8_t>(args, plan, stream);
+    case 2:
+      return start<uint16_t>(args, plan, stream);
+    case 4:
+      return start<uint32_t>(args, plan, stream);
+    default:
+      return start<uint64_t>(args, plan, stream);
+  }
 }
 
 }  // namespace gpuprims

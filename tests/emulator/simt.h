@@ -218,6 +218,7 @@ inline unsigned __ballot_sync(unsigned, bool vote) {
   for (int i = 0; i < 32; ++i) bits |= static_cast<unsigned>(votes[i]) << i;
   return bits;
 }
+inline bool __all_sync(unsigned, bool vote) { return __ballot_sync(~0u, vote) == ~0u; }
 inline bool __any_sync(unsigned, bool vote) { return __ballot_sync(~0u, vote) != 0; }
 inline unsigned __reduce_min_sync(unsigned, unsigned value) {
   const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
@@ -276,12 +277,16 @@ T __ldcg(const T* at) {
   return *at;
 }
 inline int __clz(int value) { return value ? __builtin_clz(value) : 32; }
+inline int __clzll(long long value) { return value ? __builtin_clzll(value) : 64; }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
 }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return static_cast<unsigned>((static_cast<uint64_t>(high) << 32 | low) >> (shift & 31));
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+  return static_cast<unsigned>((static_cast<uint64_t>(high) << 32 | low) << (shift & 31) >> 32);
 }
 inline int __ffs(int value) { return __builtin_ffs(value); }
 inline float __uint_as_float(unsigned bits) {
@@ -293,4 +298,8 @@ inline int __float_as_int(float value) {
   int bits;
   std::memcpy(&bits, &value, 4);
   return bits;
+}
+inline float __fadd_rn(float a, float b) {
+  const float sum = a + b;
+  return sum == sum ? sum : __uint_as_float(0x7fffffff);
 }

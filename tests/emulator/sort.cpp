@@ -202,7 +202,9 @@ void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsign
   for (int c = 0; c < kSegmentClasses; ++c) {
     if (plan.capacity[c] == 0) continue;
     args.list = lists.list[c], args.list_count = lists.count[c];
-    if (c < kSegmentClasses - 1)
+    if (c == 0)
+      launch_sort_warp(args, plan.blocks[c], nullptr);
+    else if (c < kSegmentClasses - 1)
       launch_sort_block(args, plan.blocks[c], nullptr);
     else
       launch_sort_sweep(args, plan.sweep, space, nullptr);

@@ -39,7 +39,9 @@ def test_launchable_and_within_its_workspace(native: ModuleType, problem: dict, 
         assert 1 <= plan["grid"] <= GRID and 32 <= plan["threads"] <= 1024
         n, width = problem["n"], BYTES[problem["dtype"]]
         if plan["algo"] == "warp_row":
-            assert n <= 8 * plan["lanes"]
+            assert n <= plan["items"] * plan["lanes"] <= 1024 and plan["lanes"] in (1, 2, 4, 8, 16, 32)
+            assert plan["items"] * plan["lanes"] < 2 * max(n, 5) and plan["threads"] == 128
+            assert plan["grid"] * plan["threads"] >= min(problem["rows"] * plan["lanes"], GRID)
         elif plan["algo"] == "block_row":
             assert n <= plan["items"] * plan["threads"] <= 8192
         else:
