@@ -62,18 +62,23 @@ def direct(op: torch._ops.OpOverload) -> tuple[Callable[..., Any], Any]:
 
 _library = torch.library.Library("gpuprims", "IMPL")
 # Whoever watches calls: dispatch modes, tracers, functorch.
-_WATCHERS = ("Python", "PreDispatch", "Tracer", "FuncTorchDynamicLayerFrontMode")
+_WATCHERS = ("Python", "PreDispatch", "Tracer")
+_FUNCTORCH = "FuncTorchDynamicLayerFrontMode"
 
 
-def plain_handle(name: str, public: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+def plain_handle(
+    name: str, public: Callable[..., Any], fake: Callable[..., Any], functorch: Callable[..., Any] | None = None
+) -> Any:
     """What `call` of direct() takes for the op _name, the common call of op `name` without gradients.
 
     Autograd falls through it, so that it needs no guard (0.8 us on a GPU machine), and it has few arguments
-    to box. Whoever watches calls is handed `public` instead: the same through the op `name`.
+    to box. Whoever watches calls is handed `public` instead: the same through the op `name`; functorch's
+    transforms are handed `functorch`, so that the caller need not ask whether there is one.
     """
     _library.impl(f"_{name}", torch.library.fallthrough_kernel, "Autograd")
     for key in _WATCHERS:
         _library.impl(f"_{name}", public, key)
+    _library.impl(f"_{name}", functorch or public, _FUNCTORCH)
     torch.library.register_fake(f"gpuprims::_{name}", fake)
     return direct(getattr(torch.ops.gpuprims, f"_{name}").default)[1]
 

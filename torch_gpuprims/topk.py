@@ -11,7 +11,6 @@ from torch.autograd import forward_ad
 from . import _explain
 from ._dispatch import (
     _function_modes,
-    _functorch_level,
     _grad_enabled,
     _Tensor,
     _tracing,
@@ -96,12 +95,13 @@ def topk(
             dim == -1 and largest and mask is None and index_dtype is _INT64 and out is None
             and not _explain.enabled
         ):  # fmt: skip
-            # plain(input), spelled out: a Python call costs 0.1 us, and so does every argument of the op.
+            # plain(input), spelled out: a Python call costs 0.1 us, and so does every argument of the op. A
+            # functorch transform is left to the dispatcher, which hands it _transformed.
             if (
-                not (_tracing() or _functorch_level() is not None or _function_modes())
-                and forward_ad._current_level < 0
-                and type(input) is _Tensor
+                type(input) is _Tensor
                 and not (input.requires_grad and _grad_enabled())
+                and forward_ad._current_level < 0
+                and not (_tracing() or _function_modes())
             ):
                 return _tuple(TopK, _call(_plain_handle, input, k))
             if eager(input):
@@ -211,7 +211,11 @@ def _fake(
     return input.new_empty(shape), input.new_empty(shape, dtype=index_dtype)
 
 
-_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake)
+def _transformed(input: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return _run(input, k, *_DEFAULTS)
+
+
+_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake, _transformed)
 
 
 # Gradients --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ namespace {
 
 // Sizes and strides of a tensor seen as [outer, n, inner] around `dim`, if it can be seen so
 // without a copy.
-std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
+std::optional<RowMap> row_map(TensorRef t, int64_t dim) {
   const auto sizes = t.sizes();
   const auto strides = t.strides();
   const auto rank = static_cast<int64_t>(sizes.size());
@@ -33,8 +33,8 @@ std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
   return RowMap{*outer, *inner, sizes[dim] == 1 ? 1 : strides[dim]};
 }
 
-Tensor with_dim_last(const Tensor& t, int64_t dim) {
-  std::array<StableIValue, 3> stack{torch::stable::detail::from(t),
+Tensor with_dim_last(TensorRef t, int64_t dim) {
+  std::array<StableIValue, 3> stack{torch::stable::detail::from(t.shared()),
                                     torch::stable::detail::from(dim),
                                     torch::stable::detail::from(int64_t{-1})};
   check_call(torch_call_dispatcher("aten::movedim", "int", stack.data(), TORCH_ABI_VERSION),
@@ -42,7 +42,7 @@ Tensor with_dim_last(const Tensor& t, int64_t dim) {
   return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
 }
 
-Tensor expanded(const Tensor& t, const Tensor& like) {
+Tensor expanded(const Tensor& t, TensorRef like) {
   const auto sizes = like.sizes();
   std::array<StableIValue, 3> stack{
       torch::stable::detail::from(t),
@@ -65,7 +65,7 @@ TopkAlgo forced_algo() {
 
 }  // namespace
 
-TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
+TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
                      const std::optional<Tensor>& mask, int64_t index_bits) {
   const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
   if (shape.rank == 0) k = 1;  // one slot is all that a 0-d result can have, as in torch.topk
@@ -101,7 +101,7 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
     args.drop = drop ? *drop : dense;
     args.mask = static_cast<const uint8_t*>(dropped->const_data_ptr());
   }
-  args.input = (copy ? *copy : input).const_data_ptr();
+  args.input = (copy ? TensorRef(*copy) : input).const_data_ptr();
   args.values = data_of(result.values);
   args.indices = data_of(result.indices);
 
