@@ -33,6 +33,7 @@ REPLACED = {
     "stream.cu": [(r"    if \(args\.dtype == Dtype::b?f16\)\n.*?;\n", "")],
     "warp_row.cu": [(r"    case Dtype::b?f16:\n.*?;\n", "")],
     "sort.cu": [],
+    "filter.cu": [],
     "thread_row.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "lane_keys.cuh": [
         (r"#include <cuda_runtime.h>", ""),
@@ -58,7 +59,7 @@ REPLACED = {
     ],
 }
 
-PROGRAMS = {"emulated_topk": ("main.cpp", "sort.cpp"), "emulated_thread_row": ("thread_row.cpp",)}
+PROGRAMS = {"emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp"), "emulated_thread_row": ("thread_row.cpp",)}
 
 
 def cuda_headers() -> Path:
@@ -92,6 +93,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main.write_text(kernels + f'#include "{HERE}/emulator/topk.cpp"\n')
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
+    (folder / "filter.cpp").write_text('#include "topk/filter.cu"\n')
     thread_row = folder / "thread_row.cpp"
     thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')
     includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]

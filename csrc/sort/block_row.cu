@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(
       }
       __syncthreads();
     }
+    const RowSpan kept = kept_span(args, r, row);
     by_width(args, [&](auto elements) {
       using Key = typename decltype(elements)::Word;
 #pragma unroll 1
@@ -72,11 +73,11 @@ __global__ void __launch_bounds__(
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
           const int i = t + (j + b) * kThreads;
-          if (i >= n) break;
+          if (i >= static_cast<int>(kept.n)) break;
           const Key key = static_cast<Key>(args.packed ? static_cast<uint64_t>(record[b]) >> 32
                                                        : uint64_t{record[b]});
-          elements.store(row.start + i, key, row.start + index[b]);
-          if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index[b]));
+          elements.store(kept.start + i, key, row.start + index[b]);
+          if (args.indices) store_index(args, kept.start + i, index_of(args, row.start, index[b]));
         }
       }
     });

@@ -115,6 +115,7 @@ __global__ void __launch_bounds__(kThreads) sort_warp(const __grid_constant__ So
 #pragma unroll
     for (int e = 0; e < kItems; ++e) buffer[group][lane * (kItems + 1) + e] = v[e];
     __syncwarp();
+    const RowSpan kept = kept_span(args, r, row);
     by_width(args, [&](auto elements) {
       using Key = typename decltype(elements)::Word;
       Record record[kItems];
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) sort_warp(const __grid_constant__ So
 #pragma unroll
       for (int e = 0; e < kItems; ++e) {
         const int i = e * kLanes + lane;
-        if (i >= n) break;
+        if (i >= static_cast<int>(kept.n)) break;
         uint64_t key;
         uint32_t index;
         if constexpr (sizeof(Record) > 8) {
@@ -135,8 +136,8 @@ __global__ void __launch_bounds__(kThreads) sort_warp(const __grid_constant__ So
           key = args.packed ? static_cast<uint64_t>(record[e]) >> 32 : record[e];
           index = static_cast<uint32_t>(record[e]);
         }
-        elements.store(row.start + i, static_cast<Key>(key), row.start + index);
-        if (args.indices) store_index(args, row.start + i, index_of(args, row.start, index));
+        elements.store(kept.start + i, static_cast<Key>(key), row.start + index);
+        if (args.indices) store_index(args, kept.start + i, index_of(args, row.start, index));
       }
     });
   }

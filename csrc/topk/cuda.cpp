@@ -3,6 +3,7 @@
 
 #include "common/cuda_stable.h"
 #include "topk/boxed.h"
+#include "topk/filter.h"
 #include "topk/kernels.h"
 
 namespace gpuprims {
@@ -55,12 +56,19 @@ Tensor expanded(const Tensor& t, TensorRef like) {
 TopkAlgo forced_algo() {
   static const TopkAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_TOPK_ALGO");
-    for (int a = 1; name && a <= 5; ++a)
+    for (int a = 1; name && a < kTopkAlgos; ++a)
       if (!std::strcmp(name, topk_algo_name(static_cast<TopkAlgo>(a))))
         return static_cast<TopkAlgo>(a);
     return TopkAlgo::automatic;
   }();
   return algo;
+}
+
+// Rows one after another, without gaps.
+bool is_dense(const RowMap& map, const TopkShape& shape) {
+  if (map.step != 1) return false;
+  return shape.rows == 1 || (map.outer == shape.inner * shape.n &&
+                             (shape.inner == 1 || map.inner_stride == shape.n));
 }
 
 }  // namespace
@@ -73,8 +81,9 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   const DeviceGuard guard(device);
   TopkResult result = allocate_topk(input, shape, index_bits);
   const DeviceInfo& info = device_info(device);
-  const TopkPlan plan = plan_topk(
-      {shape.dtype, shape.rows, shape.n, k, info.sms, forced_algo(), mask.has_value(), info.smem});
+  const TopkPlan plan =
+      plan_topk({shape.dtype, shape.rows, shape.n, k, info.sms, forced_algo(), mask.has_value(),
+                 info.smem, shape.inner, static_cast<int>(index_bits)});
   if (plan.grid == 0) return result;
 
   TopkArgs args;
@@ -88,7 +97,8 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   const RowMap dense{shape.inner * shape.n, shape.n, 1};  // of [outer, inner, n]
   const auto map = row_map(input, shape.dim);
   std::optional<Tensor> copy, dropped;  // live until the launch
-  if (map && map->step == 1) {
+  const bool sorts_rows = plan.algo == TopkAlgo::radix && !plan.filtered;
+  if (map && map->step == 1 && (!sorts_rows || is_dense(*map, shape))) {
     args.in = *map;
   } else {
     copy = with_dim_last(input, shape.dim);
@@ -115,6 +125,13 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
       break;
     case TopkAlgo::thread_row:
       check_cuda("topk", launch_topk_thread(args, plan, stream));
+      break;
+    case TopkAlgo::radix:
+      check_cuda("topk", launch_topk_radix(args,
+                                           plan_radix(shape.dtype, shape.rows, shape.n, k,
+                                                      shape.inner, static_cast<int>(index_bits),
+                                                      info.sms),
+                                           memory, info.sms, stream));
       break;
     case TopkAlgo::sort:
       check_cuda("topk", launch_topk_sort(args, plan, memory, stream));

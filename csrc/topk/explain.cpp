@@ -22,6 +22,9 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
+  else if (p.algo == TopkAlgo::radix)
+    std::snprintf(detail, sizeof detail, "%s",
+                  p.filtered ? "the best k selected, then sorted" : "rows sorted whole");
   else
     std::snprintf(detail, sizeof detail, "%d blocks a row, bound: rank %d of %d group maxima%s",
                   p.splits, p.rank, p.groups, p.splits > 1 ? " of the row" : "");

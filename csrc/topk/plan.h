@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "common/dtype.h"
+#include "topk/radix_plan.h"
 
 namespace gpuprims {
 
@@ -15,13 +16,15 @@ enum class TopkAlgo : int32_t {
   warp_row = 1,    // a warp a row, keys in registers
   block_row = 2,   // a block a row, one read
   split_row = 3,   // several blocks a row, one read, the last block merges
-  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k
+  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
   thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
+  radix = 6,       // the best k by radix select where they are a small part, then csrc/sort: any k
 };
+constexpr int kTopkAlgos = 7;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
   constexpr const char* names[] = {"automatic", "warp_row", "block_row",
-                                   "split_row", "sort",     "thread_row"};
+                                   "split_row", "sort",     "thread_row", "radix"};
   return names[static_cast<int>(algo)];
 }
 
@@ -34,6 +37,8 @@ struct TopkProblem {
   TopkAlgo forced = TopkAlgo::automatic;
   bool masked = false;
   int64_t smem = 227 << 10;  // most shared memory a block may ask for
+  int64_t inner = 1;         // as in TopkArgs
+  int index_bits = 64;
 };
 
 struct TopkPlan {
@@ -58,6 +63,8 @@ struct TopkPlan {
   int flush = 0;          // candidates a block hands to the merge
   // sort
   int tile = 0;
+  // radix
+  bool filtered = false;  // only the best k are sorted
   // all
   int64_t smem = 0;
   int64_t workspace = 0;  // bytes
@@ -268,6 +275,42 @@ inline TopkPlan plan_topk_sort(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+inline TopkPlan plan_topk_radix(const TopkProblem& p, TopkPlan plan) {
+  const RadixPlan radix =
+      plan_radix(p.dtype, p.rows, p.n, p.k, p.inner, p.index_bits, p.sms);
+  plan.algo = TopkAlgo::radix;
+  plan.filtered = radix.filtered;
+  plan.threads = radix.filtered ? radix_tuning::kThreads : radix.sort.threads;
+  plan.grid = radix.filtered ? p.rows * radix.chunks : radix.sort.grid;
+  plan.workspace = radix.bytes;
+  plan.traffic = radix.traffic;
+  return plan;
+}
+
+inline bool topk_radix_fits(const TopkProblem& p) {
+  return !p.masked && p.n <= UINT32_MAX && p.rows * divide_up(p.n, 4096) <= INT32_MAX &&
+         p.rows * p.k / radix_tuning::kThreads < INT32_MAX;
+}
+
+// Where radix beats what else could serve k up to kMaxStreamK. Rows that csrc/sort has in registers
+// or shared memory: k is a good part of the row, so that a bound lets most of it through; of one
+// byte, where ties do; and of at most 256 elements, where a block a row is too much. Longer rows:
+// where most vectors have a winner.
+inline bool topk_radix_wins(const TopkProblem& p) {
+  const int64_t size = dtype_bytes(p.dtype);
+  if (p.k > topk_tuning::kMaxStreamK) return true;
+  if (p.k <= 8 || p.inner != 1) return false;
+  if (p.k * 2 >= p.n && p.n <= 4096) return true;
+  if (topk_lanes(p.n, p.k) || topk_thread_fits(p)) return false;
+  if (p.n <= block_limit(size == 8)) {
+    const int share = size == 1 ? 8192 : size == 8 ? 2 : size == 2 || p.n <= 512 ? 8 : 4;
+    return p.n <= 256 || p.k * share >= p.n;
+  }
+  if (!(size == 1 && p.k * 64 >= p.n) && !(size == 2 && p.k >= 2048 && p.rows <= 16)) return false;
+  return plan_radix(p.dtype, p.rows, p.n, p.k, 1, p.index_bits, p.sms).bytes <=
+         p.rows * p.n * size / 20 + (16 << 20);
+}
+
 inline TopkPlan plan_topk(const TopkProblem& p) {
   namespace t = topk_tuning;
   TopkPlan plan;
@@ -292,9 +335,13 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     case TopkAlgo::sort:
       if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
       break;
+    case TopkAlgo::radix:
+      if (topk_radix_fits(p)) return plan_topk_radix(p, plan);
+      break;
     default:
       break;
   }
+  if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
     return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);
