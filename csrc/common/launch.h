@@ -41,7 +41,7 @@ inline cudaError_t allow_shared_memory(const void* kernel, int bytes) {
 // The driver's launch, found at run time as nothing links to it; null under
 // GPUPRIMS_LAUNCH=runtime, which is there to compare.
 using DriverLaunch = CUresult (*)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                       unsigned, unsigned, CUstream, void**, void**);
+                                  unsigned, unsigned, CUstream, void**, void**);
 inline DriverLaunch driver_launch() {
   static const auto found = [] {
     const char* const chosen = std::getenv("GPUPRIMS_LAUNCH");

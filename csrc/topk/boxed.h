@@ -26,9 +26,9 @@ template <TopkKernel* kernel>
 void boxed_topk(StableIValue* stack, uint64_t, uint64_t) {
   const auto input = take_tensor(stack, 0);
   const auto mask = take_argument<std::optional<Tensor>>(stack, 5);
-  auto [values, indices] =
-      kernel(TensorRef(input.get()), take_argument<int64_t>(stack, 1), take_argument<int64_t>(stack, 2),
-             take_argument<bool>(stack, 3), mask, take_argument<int64_t>(stack, 6));
+  auto [values, indices] = kernel(TensorRef(input.get()), take_argument<int64_t>(stack, 1),
+                                  take_argument<int64_t>(stack, 2), take_argument<bool>(stack, 3),
+                                  mask, take_argument<int64_t>(stack, 6));
   give_result(stack, 0, std::move(values));
   give_result(stack, 1, std::move(indices));
 }

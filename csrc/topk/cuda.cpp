@@ -67,8 +67,8 @@ TopkAlgo forced_algo() {
 // Rows one after another, without gaps.
 bool is_dense(const RowMap& map, const TopkShape& shape) {
   if (map.step != 1) return false;
-  return shape.rows == 1 || (map.outer == shape.inner * shape.n &&
-                             (shape.inner == 1 || map.inner_stride == shape.n));
+  return shape.rows == 1 ||
+         (map.outer == shape.inner * shape.n && (shape.inner == 1 || map.inner_stride == shape.n));
 }
 
 }  // namespace
@@ -127,11 +127,11 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
       check_cuda("topk", launch_topk_thread(args, plan, stream));
       break;
     case TopkAlgo::radix:
-      check_cuda("topk", launch_topk_radix(args,
-                                           plan_radix(shape.dtype, shape.rows, shape.n, k,
-                                                      shape.inner, static_cast<int>(index_bits),
-                                                      info.sms),
-                                           memory, info.sms, stream));
+      check_cuda("topk",
+                 launch_topk_radix(args,
+                                   plan_radix(shape.dtype, shape.rows, shape.n, k, shape.inner,
+                                              static_cast<int>(index_bits), info.sms),
+                                   memory, info.sms, stream));
       break;
     case TopkAlgo::sort:
       check_cuda("topk", launch_topk_sort(args, plan, memory, stream));

@@ -39,9 +39,10 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
 
 // The same for approx_topk, of rows of n.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_approx_topk(
-    int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, char* text, int64_t size) {
+    int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, int mode, char* text,
+    int64_t size) {
   using namespace gpuprims;
-  const ApproxPlan p = plan_approx(n, k, recall_target);
+  const ApproxPlan p = plan_approx(n, k, recall_target, static_cast<ApproxMode>(mode));
   const char* const name = dtype_name(static_cast<Dtype>(dtype));
   if (p.buckets == 0)
     std::snprintf(text, size, "approx_topk %s [%lld, %lld] k=%lld -> exact", name,

@@ -100,8 +100,7 @@ template <class Key>
 __global__ void __launch_bounds__(kThreads)
     topk_filter_digit(const __grid_constant__ TopkArgs args,
                       const __grid_constant__ KeyCodec<Key> codec,
-                      const __grid_constant__ FilterSpace space, int shift, int width,
-                      bool first) {
+                      const __grid_constant__ FilterSpace space, int shift, int width, bool first) {
   constexpr int kBins = 1 << (sizeof(Key) == 1 ? 8 : t::kDigitBits);
   __shared__ uint32_t bins[kBins];
   const FilterPlace place(args, space);
@@ -192,12 +191,12 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t rest = state.rest;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const unsigned below = (1u << lane) - 1;
-  const Key* const source = static_cast<const Key*>(args.input) +
-                            RowPlace(place.row, args.inner).start(args.in);
+  const Key* const source =
+      static_cast<const Key*>(args.input) + RowPlace(place.row, args.inner).start(args.in);
   Key* const values = static_cast<Key*>(space.values) + place.row * args.k;
   uint32_t* const columns = space.columns + place.row * args.k;
-  uint2 before = space.chunks > 1 ? space.counts[place.row * space.chunks + place.chunk]
-                                  : make_uint2(0, 0);
+  uint2 before =
+      space.chunks > 1 ? space.counts[place.row * space.chunks + place.chunk] : make_uint2(0, 0);
 #pragma unroll 1
   for (int64_t tile = place.begin; tile < place.end; tile += t::kTile) {
     const int64_t mine = tile + warp * (t::kItems * 32) + lane;

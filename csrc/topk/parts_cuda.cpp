@@ -76,6 +76,4 @@ void boxed_topk_parts(StableIValue* stack, uint64_t, uint64_t) {
 }  // namespace
 }  // namespace gpuprims
 
-STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
-  m.impl("_topk_parts", &gpuprims::boxed_topk_parts);
-}
+STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) { m.impl("_topk_parts", &gpuprims::boxed_topk_parts); }

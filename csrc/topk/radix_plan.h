@@ -12,18 +12,18 @@ namespace gpuprims {
 
 namespace radix_tuning {
 constexpr int kThreads = 512;
-constexpr int kItems = 16;                    // elements a thread of the kernel that writes
-constexpr int kTile = kThreads * kItems;      // elements
-constexpr int kDigitBits = 11;                // of a key, at a time
-constexpr int kBins = 1 << kDigitBits;        // 8 KB of shared memory
-constexpr int kBlocksPerSm = 4;               // by threads
-constexpr int kShare = 2;                     // rows are filtered where k is at most n / kShare
+constexpr int kItems = 16;                // elements a thread of the kernel that writes
+constexpr int kTile = kThreads * kItems;  // elements
+constexpr int kDigitBits = 11;            // of a key, at a time
+constexpr int kBins = 1 << kDigitBits;    // 8 KB of shared memory
+constexpr int kBlocksPerSm = 4;           // by threads
+constexpr int kShare = 2;                 // rows are filtered where k is at most n / kShare
 }  // namespace radix_tuning
 
 // A row's state between the passes.
 struct FilterRow {
-  uint64_t prefix = 0;   // the k-th best key, without its last `shift` bits
-  uint32_t rest = 0;     // how many of the elements with that prefix are among the best
+  uint64_t prefix = 0;  // the k-th best key, without its last `shift` bits
+  uint32_t rest = 0;    // how many of the elements with that prefix are among the best
   int32_t shift = 0;
   int32_t found = 0;     // no more passes: all of them are, or the prefix is the whole key
   uint32_t arrived = 0;  // blocks that have finished the pass
@@ -35,8 +35,8 @@ struct RadixPlan {
   int64_t chunk = 0;   // elements a block
   int64_t chunks = 1;  // blocks a row
   int64_t sorted_n = 0;
-  int64_t keep = 0;  // of each row, by a sort that can leave out the others; 0: it sorts all
-  SortPlan sort;     // of rows of sorted_n
+  int64_t keep = 0;     // of each row, by a sort that can leave out the others; 0: it sorts all
+  SortPlan sort;        // of rows of sorted_n
   bool spread = false;  // sorted values and positions go to workspace first, as [rows, sorted_n]
   // Bytes from the start of the workspace: what the filter clears first; its counts; the best k of
   // each row and where they were; sorted values and positions; the sort's own.

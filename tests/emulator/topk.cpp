@@ -49,8 +49,8 @@ void run_radix(const TopkArgs& args) {
 }
 
 template <class T>
-void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest,
-           unsigned seed, TopkAlgo forced = TopkAlgo::automatic) {
+void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest, unsigned seed,
+           TopkAlgo forced = TopkAlgo::automatic) {
   std::mt19937 random(seed);
   simt::random.seed(seed);
   std::vector<T> storage(rows * n + 64);

@@ -23,8 +23,7 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
   problem.n = n;
   problem.k = k;
   problem.sms = sms;
-  problem.forced =
-      named<TopkAlgo>(forced, topk_algo_name, kTopkAlgos);
+  problem.forced = named<TopkAlgo>(forced, topk_algo_name, kTopkAlgos);
   const TopkPlan p = plan_topk(problem);
   using py::literals::operator""_a;
   return py::dict("algo"_a = topk_algo_name(p.algo), "threads"_a = p.threads, "grid"_a = p.grid,
