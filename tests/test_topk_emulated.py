@@ -59,7 +59,10 @@ REPLACED = {
     ],
 }
 
-PROGRAMS = {"emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp"), "emulated_thread_row": ("thread_row.cpp",)}
+PROGRAMS = {
+    "emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp"),
+    "emulated_thread_row": ("thread_row.cpp",),
+}
 
 
 def cuda_headers() -> Path:

@@ -83,7 +83,7 @@ def test_few_or_long_rows_are_shared_by_more_lanes(
 @settings(max_examples=1000, deadline=None)
 @given(problems())
 def test_workspace_is_within_its_limit(native: ModuleType, problem: dict) -> None:
-    """k up to 4096: at most 5 % of the input and 16 MiB; above: what sorting it all takes, results included."""
+    """k up to 4096: at most 5 % of the input and 16 MiB; above: what sorting all takes, results too."""
     plan = native.plan_topk(**problem)
     size = native.dtype_bytes(problem["dtype"])
     elements = problem["rows"] * problem["n"]
