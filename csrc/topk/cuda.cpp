@@ -71,6 +71,17 @@ bool is_dense(const RowMap& map, const TopkShape& shape) {
          (map.outer == shape.inner * shape.n && (shape.inner == 1 || map.inner_stride == shape.n));
 }
 
+// What the plan calls vectors.
+bool has_vectors(TensorRef input, const std::optional<RowMap>& map, const TopkShape& shape,
+                 bool largest, bool masked) {
+  const bool ordered =
+      shape.dtype == Dtype::f32 || shape.dtype == Dtype::f16 || shape.dtype == Dtype::bf16;
+  if (!ordered || !largest || masked || !map || map->step != 1 || shape.inner != 1) return false;
+  const int64_t vector = topk_vector(shape.dtype);
+  return shape.n % vector == 0 && map->outer % vector == 0 &&
+         reinterpret_cast<uintptr_t>(input.const_data_ptr()) % 16 == 0;
+}
+
 }  // namespace
 
 TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
@@ -81,9 +92,13 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   const DeviceGuard guard(device);
   TopkResult result = allocate_topk(input, shape, index_bits);
   const DeviceInfo& info = device_info(device);
-  const TopkPlan plan =
-      plan_topk({shape.dtype, shape.rows, shape.n, k, info.sms, forced_algo(), mask.has_value(),
-                 info.smem, shape.inner, static_cast<int>(index_bits)});
+  const auto map = row_map(input, shape.dim);
+  TopkProblem problem{shape.dtype, shape.rows,    shape.n,          k,
+                      info.sms,    forced_algo(), mask.has_value(), info.smem};
+  problem.inner = shape.inner;
+  problem.index_bits = static_cast<int>(index_bits);
+  problem.vectors = has_vectors(input, map, shape, largest, mask.has_value());
+  const TopkPlan plan = plan_topk(problem);
   if (plan.grid == 0) return result;
 
   TopkArgs args;
@@ -95,8 +110,7 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   args.largest = largest;
   args.wide_index = index_bits == 64;
   const RowMap dense{shape.inner * shape.n, shape.n, 1};  // of [outer, inner, n]
-  const auto map = row_map(input, shape.dim);
-  std::optional<Tensor> copy, dropped;  // live until the launch
+  std::optional<Tensor> copy, dropped;                    // live until the launch
   const bool sorts_rows = plan.algo == TopkAlgo::radix && !plan.filtered;
   if (map && map->step == 1 && (!sorts_rows || is_dense(*map, shape))) {
     args.in = *map;
@@ -122,6 +136,9 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   switch (plan.algo) {
     case TopkAlgo::warp_row:
       check_cuda("topk", launch_topk_warp(args, plan, stream));
+      break;
+    case TopkAlgo::lanes:
+      check_cuda("topk", launch_topk_lanes(args, plan, stream));
       break;
     case TopkAlgo::thread_row:
       check_cuda("topk", launch_topk_thread(args, plan, stream));

@@ -9,8 +9,12 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, int masked, char* text,
     int64_t size) {
   using namespace gpuprims;
-  const TopkPlan p = plan_topk(
-      {static_cast<Dtype>(dtype), rows, n, k, sms, static_cast<TopkAlgo>(forced), masked != 0});
+  TopkProblem problem{static_cast<Dtype>(dtype),     rows,       n, k, sms,
+                      static_cast<TopkAlgo>(forced), masked != 0};
+  const bool ordered =
+      problem.dtype == Dtype::f32 || problem.dtype == Dtype::f16 || problem.dtype == Dtype::bf16;
+  problem.vectors = ordered && !problem.masked && n % topk_vector(problem.dtype) == 0;
+  const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
                   dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),
@@ -18,7 +22,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     return;
   }
   char detail[160] = "";
-  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::thread_row)
+  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::lanes || p.algo == TopkAlgo::thread_row)
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);

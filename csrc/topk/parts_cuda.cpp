@@ -26,8 +26,8 @@ double microseconds(int64_t calls, cudaStream_t stream, const Call& call) {
   return least;
 }
 
-// Of a dense float32 [rows, n] whose rows suit warp_row: the handle of an argument, checks and
-// plan, the two results made and freed, the stream's name, the launch, and all of it together.
+// Of a dense, aligned float32 [rows, n] whose rows suit lanes: the handle of an argument, checks
+// and plan, the two results made and freed, the stream's name, the launch, and all of it together.
 TensorPtr topk_parts(TensorRef input, int64_t k, int64_t calls) {
   const TopkShape shape = check_topk(input, k, -1, std::nullopt, 64);
   const auto device = input.get_device_index();
@@ -36,11 +36,13 @@ TensorPtr topk_parts(TensorRef input, int64_t k, int64_t calls) {
   const cudaStream_t stream = current_stream(device);
   const auto plan = [&] {
     const TopkShape checked = check_topk(input, k, -1, std::nullopt, 64);
-    return plan_topk({checked.dtype, checked.rows, checked.n, k, info.sms, TopkAlgo::automatic,
-                      false, info.smem});
+    TopkProblem problem{checked.dtype, checked.rows,        checked.n, k,
+                        info.sms,      TopkAlgo::automatic, false,     info.smem};
+    problem.vectors = true;
+    return plan_topk(problem);
   };
   const TopkPlan planned = plan();
-  check(shape.rank == 2 && planned.algo == TopkAlgo::warp_row,
+  check(shape.rank == 2 && planned.algo == TopkAlgo::lanes,
         "topk: its parts are timed for short rows alone");
   const TopkResult result = allocate_topk(input, shape, 64);
   TopkArgs args;
@@ -56,7 +58,7 @@ TensorPtr topk_parts(TensorRef input, int64_t k, int64_t calls) {
       microseconds(calls, stream, [&] { (void)allocate_topk(input, shape, 64); }),
       microseconds(calls, stream, [&] { (void)current_stream(device); }),
       microseconds(calls, stream,
-                   [&] { check_cuda("topk", launch_topk_warp(args, planned, stream)); }),
+                   [&] { check_cuda("topk", launch_topk_lanes(args, planned, stream)); }),
       microseconds(calls, stream, [&] { (void)topk_cuda(input, k, -1, true, std::nullopt, 64); }),
   };
   check(grids > 0, "topk: no plan");

@@ -65,7 +65,11 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   const bool warp_fits = topk_lanes(p.n, p.k) > 0;
   const bool stream_fits = p.k <= t::kMaxStreamK;
   const bool thread_fits = topk_thread_fits(p);
+  const bool lanes_fit = p.vectors && warp_fits;
   switch (p.forced) {
+    case TopkAlgo::lanes:
+      if (lanes_fit) return plan_topk_lanes(p, plan);
+      break;
     case TopkAlgo::thread_row:
       if (thread_fits) return plan_topk_thread(p, plan);
       break;
@@ -87,6 +91,7 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
       break;
   }
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
+  if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
     return plan_topk_thread(p, plan);
   if (warp_fits) return plan_topk_warp(p, plan);

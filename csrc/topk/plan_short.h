@@ -21,6 +21,12 @@ inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
+  plan = plan_topk_warp(p, plan);
+  plan.algo = TopkAlgo::lanes;
+  return plan;
+}
+
 // Rows for which thread_row is: short ones, and enough of them that latency does not matter.
 inline bool topk_thread_fits(const TopkProblem& p) {
   return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;

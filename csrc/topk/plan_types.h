@@ -14,12 +14,13 @@ enum class TopkAlgo : int32_t {
   sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
   thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
   radix = 6,       // the best k by radix select where they are a small part, then csrc/sort: any k
+  lanes = 7,       // as warp_row, for the largest of floats whose order the card compares
 };
-constexpr int kTopkAlgos = 7;
+constexpr int kTopkAlgos = 8;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
   constexpr const char* names[] = {"automatic", "warp_row",   "block_row", "split_row",
-                                   "sort",      "thread_row", "radix"};
+                                   "sort",      "thread_row", "radix",     "lanes"};
   return names[static_cast<int>(algo)];
 }
 
@@ -34,6 +35,8 @@ struct TopkProblem {
   int64_t smem = 227 << 10;  // most shared memory a block may ask for
   int64_t inner = 1;         // as in TopkArgs
   int index_bits = 64;
+  bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
+                         // nothing is masked or strided
 };
 
 struct TopkPlan {
@@ -85,6 +88,7 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
+constexpr int kLanesFrom = 128;         // elements a row, from which lanes beats thread_row
 constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
 constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
 constexpr int kThreadLanes = 8;         // most lanes a row

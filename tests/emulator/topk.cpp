@@ -65,7 +65,9 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   }
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
-  const TopkPlan plan = plan_topk({dtype, rows, n, k, 132, forced});
+  TopkProblem problem{dtype, rows, n, k, 132, forced};
+  problem.vectors = forced == TopkAlgo::lanes;
+  const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
   args.input = x;
@@ -75,6 +77,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.in = {n, n, 1};
   if (plan.algo == TopkAlgo::warp_row)
     launch_topk_warp(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::lanes)
+    launch_topk_lanes(args, plan, nullptr);
   else if (plan.algo == TopkAlgo::radix)
     run_radix<T>(args);
   else if (plan.algo == TopkAlgo::sort)
@@ -117,6 +121,8 @@ int main(int count, char** words) {
   }
   check<float>(Dtype::f32, 2, 3000, 3000, Data::few, true, seed, TopkAlgo::sort);
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
+    for (const auto& [n, k] : {std::pair{100, 5}, {16, 4}, {256, 8}, {500, 24}})
+      check<float>(Dtype::f32, 11, n, k, data, true, seed, TopkAlgo::lanes);
     check<float>(Dtype::f32, 2, 20011, 4500, data, seed % 2, seed, TopkAlgo::radix);
     check<uint8_t>(Dtype::u8, 1, 30001, 5000, data, true, seed, TopkAlgo::radix);
     check<int64_t>(Dtype::i64, 2, 9001, 300, data, false, seed, TopkAlgo::radix);

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
-ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort", "thread_row", "radix")
+ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
 
@@ -71,6 +71,16 @@ def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k
 )
 def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
     assert native.plan_topk("float32", rows, n, k)["algo"] == algo
+
+
+@pytest.mark.parametrize(
+    "rows, n, k, algo",
+    [(16_384, 256, 8, "lanes"), (8, 16, 4, "lanes"), (100_000, 100, 5, "thread_row"), (9, 600, 5, "block_row")],
+)
+def test_family_of_floats_in_whole_vectors(
+    native: ModuleType, rows: int, n: int, k: int, algo: str
+) -> None:
+    assert native.plan_topk("float32", rows, n, k, vectors=True)["algo"] == algo
 
 
 @pytest.mark.parametrize("rows, n, k, lanes", [(100_000, 100, 5, 1), (10**6, 256, 8, 2), (16_384, 256, 8, 4)])
