@@ -75,11 +75,14 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
 
 @pytest.mark.parametrize(
     "rows, n, k, algo",
-    [(16_384, 256, 8, "lanes"), (8, 16, 4, "lanes"), (100_000, 100, 5, "thread_row"), (9, 600, 5, "block_row")],
+    [
+        (16_384, 256, 8, "lanes"),
+        (8, 16, 4, "lanes"),
+        (100_000, 100, 5, "thread_row"),
+        (9, 600, 5, "block_row"),
+    ],
 )
-def test_family_of_floats_in_whole_vectors(
-    native: ModuleType, rows: int, n: int, k: int, algo: str
-) -> None:
+def test_family_of_floats_in_whole_vectors(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
     assert native.plan_topk("float32", rows, n, k, vectors=True)["algo"] == algo
 
 
