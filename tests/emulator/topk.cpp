@@ -8,7 +8,17 @@ using namespace gpuprims;
 
 namespace {
 
-enum class Data { random, few, equal, sorted };
+// hidden, shown: the least or the greatest are where a block of 128 threads takes its sample.
+enum class Data { random, few, equal, sorted, hidden, shown };
+
+// 16 runs of 32 vectors of 4, spread evenly.
+bool sampled(int64_t at, int64_t n) {
+  for (int64_t run = 0; run < 16; ++run) {
+    const int64_t start = run * (n / 4 / 32) / 16 * 128;
+    if (at >= start && at < start + 128) return true;
+  }
+  return false;
+}
 
 // The filter's kernels and the last one, with the host's sort in between.
 template <class T>
@@ -50,7 +60,7 @@ void run_radix(const TopkArgs& args) {
 
 template <class T>
 void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest, unsigned seed,
-           TopkAlgo forced = TopkAlgo::automatic) {
+           TopkAlgo forced = TopkAlgo::automatic, int sms = 132) {
   std::mt19937 random(seed);
   simt::random.seed(seed);
   std::vector<T> storage(rows * n + 64);
@@ -58,6 +68,11 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   while (reinterpret_cast<uintptr_t>(x) % 16) ++x;
   for (int64_t i = 0; i < rows * n; ++i) {
     const int drawn = static_cast<int>(random() % 20001) - 10000;
+    if (data >= Data::hidden) {
+      const int there = sampled(i % n, n) ? (data == Data::shown ? 20000 : -20000) : 0;
+      x[i] = static_cast<T>(drawn + there);
+      continue;
+    }
     x[i] = static_cast<T>(data == Data::random  ? drawn
                           : data == Data::few   ? drawn % 3
                           : data == Data::equal ? 1
@@ -65,7 +80,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   }
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
-  TopkProblem problem{dtype, rows, n, k, 132, forced};
+  TopkProblem problem{dtype, rows, n, k, sms, forced};
   problem.vectors = forced == TopkAlgo::lanes;
   const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
@@ -128,5 +143,7 @@ int main(int count, char** words) {
     check<int64_t>(Dtype::i64, 2, 9001, 300, data, false, seed, TopkAlgo::radix);
     check<int16_t>(Dtype::i16, 4, 17001, 30, data, true, seed, TopkAlgo::radix);
   }
+  for (Data data : {Data::random, Data::hidden, Data::shown, Data::sorted})
+    check<float>(Dtype::f32, 3, 20000, 64, data, true, seed, TopkAlgo::block_row, 1);
   check<float>(Dtype::f32, 530, 600, 20, Data::random, true, seed);  // small blocks
 }

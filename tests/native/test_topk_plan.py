@@ -66,7 +66,7 @@ def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k
         (100_000, 32, 31, "radix"),
         (4096, 100, 64, "radix"),
         (4096, 4096, 500, "block_row"),
-        (64, 131_072, 2048, "block_row"),
+        (64, 131_072, 2048, "split_row"),
     ],
 )
 def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
