@@ -27,9 +27,10 @@ struct Best {
   }
   // A key of 0 is offered only where it is one of the first kKeep: it then finds its place empty.
   __device__ __forceinline__ void insert(Key new_key, int new_step) {
+    bool better = false;  // the ones behind a new one move on whole, equal keys among them in order
 #pragma unroll
     for (int i = 0; i < kKeep; ++i) {
-      const bool better = new_key > key[i] || step[i] < 0;
+      better = better || new_key > key[i] || step[i] < 0;
       const Key low = better ? key[i] : new_key;
       const int low_step = better ? step[i] : new_step;
       key[i] = better ? new_key : key[i];

@@ -33,15 +33,16 @@ struct GateItems {
   static __device__ __forceinline__ int at(int e, int lane) {
     return (e / kVector * kLanes + lane) * kVector + e % kVector;
   }
-  static __device__ __forceinline__ void load(bool aligned, int64_t n, const T* row, int lane,
-                                              float (&x)[t::kItems]) {
+  template <class Args>
+  static __device__ __forceinline__ void load(const Args& args, bool aligned, const T* row,
+                                              int lane, float (&x)[t::kItems]) {
     if (aligned) {
       constexpr uint32_t low = minus_infinities<T>();
       Vector<T> tile[t::kItems / kVector];
 #pragma unroll
       for (int u = 0; u < t::kItems / kVector; ++u) {
         tile[u].raw = {low, low, low, low};
-        if ((u * kLanes + lane) * kVector < n)
+        if ((u * kLanes + lane) * kVector < args.n)
           tile[u].raw = load_streaming(row + (u * kLanes + lane) * kVector);
       }
 #pragma unroll
@@ -49,7 +50,7 @@ struct GateItems {
     } else {
 #pragma unroll
       for (int e = 0; e < t::kItems; ++e)
-        x[e] = at(e, lane) < n ? widen(row[at(e, lane)]) : -INFINITY;
+        x[e] = at(e, lane) < args.n ? widen(row[at(e, lane)]) : -INFINITY;
     }
   }
 };
@@ -111,10 +112,11 @@ __device__ __forceinline__ void slow_find(GateRowMemory<kLanes>& memory, const T
 }
 
 // The row's best k in memory.winners, of those of its elements that reach the bound.
-template <class T, int kLanes>
+template <class T, int kLanes, class Args>
 __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
                                               const float (&x)[t::kItems], float bound,
-                                              const T* row, int n, int lane, int shift, int k) {
+                                              const Args& args, const T* row, int lane, int shift,
+                                              int k) {
   using Items = GateItems<T, kLanes>;
   int hits = 0;
 #pragma unroll
@@ -133,7 +135,7 @@ __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
   __syncwarp();
   int count = memory.count;
   if (__any_sync(~0u, count > 3 * kLanes || bound == -INFINITY)) {
-    slow_find<T, kLanes>(memory, row, n, lane, shift, k);
+    slow_find<T, kLanes>(memory, row, static_cast<int>(args.n), lane, shift, k);
     count = memory.count;
   } else {
     for (int i = lane; i < count; i += kLanes) {

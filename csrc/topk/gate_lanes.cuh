@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
     float x[t::kItems];
     const T* const logits =
         static_cast<const T*>(args.logits) + (active ? row : args.rows - 1) * args.stride;
-    Items::load(args.aligned, args.n, logits, lane, x);
+    Items::load(args, args.aligned, logits, lane, x);
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
       for (int e = 0; e < t::kItems; ++e) total += denominator_term(x[e] - best);
       total = lanes_sum<kLanes>(total);
     }
-    rank_reaching<T, kLanes>(memory, x, bound, logits, static_cast<int>(args.n), lane, shift, k);
+    rank_reaching<T, kLanes>(memory, x, bound, args, logits, lane, shift, k);
     // A lane a winner: k is below the number of lanes.
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     const float logit = order_value(static_cast<uint32_t>(pair >> 32));

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9
   __shared__ GateRowMemory<kLanes> memories[kRows];
   const int lane = threadIdx.x % kLanes, shift = threadIdx.x % 32 / kLanes * kLanes;
   GateRowMemory<kLanes>& memory = memories[threadIdx.x / kLanes];
-  const int k = static_cast<int>(args.k), n = static_cast<int>(args.n);
+  const int k = static_cast<int>(args.k);
   for (int64_t first = blockIdx.x * int64_t{kRows}; first < args.rows;
        first += gridDim.x * int64_t{kRows}) {
     const int64_t row = first + threadIdx.x / kLanes;
@@ -35,12 +35,12 @@ __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9
     const T* const source =
         static_cast<const T*>(args.input) + (active ? row : args.rows - 1) * args.in.outer;
     float x[t::kItems];
-    GateItems<T, kLanes>::load(true, n, source, lane, x);
+    GateItems<T, kLanes>::load(args, true, source, lane, x);
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
     const float bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
-    rank_reaching<T, kLanes>(memory, x, bound, source, n, lane, shift, k);
+    rank_reaching<T, kLanes>(memory, x, bound, args, source, lane, shift, k);
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     if (active && lane < k) {
       const int64_t at = row * k + lane;
