@@ -1,6 +1,7 @@
 """topk beside torch.topk: the cases of targets.json, a sweep over sizes, input distributions, host time."""
 
 import argparse
+import os
 import sys
 from functools import partial
 from typing import Any
@@ -172,6 +173,25 @@ def host_pieces(device: str) -> dict[str, Any]:
     }
 
 
+#: What torch.ops.gpuprims._topk_parts times, in its order.
+PARTS = (
+    "a handle of the argument", "checks and plan", "both results, made and freed", "the stream", "the launch",
+    "all of it, below the dispatcher",
+)  # fmt: skip
+
+
+def report_parts(device: str) -> None:
+    """The host time below the dispatcher, part by part. GPUPRIMS_LAUNCH=runtime launches the other way."""
+    if not device.startswith("cuda"):
+        print("--parts wants a GPU: on the CPU the row's selection is the rest of the time")
+        return
+    times = torch.ops.gpuprims._topk_parts(torch.randn(8, 16, device=device), 4, 200).tolist()
+    way = os.environ.get("GPUPRIMS_LAUNCH", "driver")
+    print(f"host us a call of the parts, launched by the {way}:")
+    for name, us in zip(PARTS, times, strict=True):
+        print(f"{name:>36}{us:8.2f}")
+
+
 def main(argv: list[str]) -> None:
     from bench import host
 
@@ -182,6 +202,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--points", type=int, default=320, help="points of the sweep")
     parser.add_argument("--distributions", action="store_true", help="kinds of data, against normal data")
     parser.add_argument("--approx", action="store_true", help="approx_topk beside topk, with its recall")
+    parser.add_argument("--parts", action="store_true", help="with --host: what is below the dispatcher")
     options = parser.parse_args(argv)
     results = harness.Results("topk", options)
     if options.approx:
@@ -200,6 +221,8 @@ def main(argv: list[str]) -> None:
     results.add("host_us", host.report("topk, x [8, 16], k = 4", host_calls, options.device))
     if options.host:
         host.report("its pieces", host_pieces, options.device)
+    if options.parts:
+        report_parts(options.device)
     if not options.host and not run_cases(options, results):
         raise SystemExit("topk: some results are wrong; their times are left out")
     if not options.host and options.cases == "*" and not topk_gate.run(options, results):

@@ -1,5 +1,6 @@
 """Small topk calls through every algorithm, around the limits of each; for compute-sanitizer."""
 
+import os
 from collections.abc import Iterator
 
 import torch
@@ -19,13 +20,15 @@ def topk_cases() -> Iterator[Case]:
         (6, 512, 200), (270, 2100, 20), (2, 4097, 50), (3, 9001, 1000), (2, 20_000, 2048),  # a block a row
         (1, 100_003, 20), (2, 300_000, 100), (1, 400_000, 4096),  # several blocks a row
         (1, 4_500_000, 256),  # and a threshold they share
-        (2, 5000, 5000), (1, 10_000, 4097), (3, 300, 300),  # everything is sorted
+        (2, 5000, 5000), (3, 300, 300), (40, 256, 200), (1, 10_000, 9000),  # everything is sorted
+        (1, 10_000, 4097), (2, 30_001, 9000),  # the best are selected, then sorted
     ]  # fmt: skip
     for rows, n, k in shapes:
         yield rows, n, k, torch.float32, {}
     for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8):
         for rows, n, k in ((5, 33, 8), (530, 65, 4), (3, 3001, 64), (1, 100_003, 20), (2, 3000, 3000)):
             yield rows, n, k, dtype, {}
+        yield 2, 20_001, 5000, dtype, {}
     for rows, n, k in ((5, 33, 8), (3, 3001, 64), (1, 100_003, 20)):
         yield rows, n, k, torch.float32, {"largest": False}
         yield rows, n, k, torch.float32, {"sorted": False}
@@ -53,6 +56,7 @@ def run() -> None:
         check_topk(x, k, options)
         if n < 10_000:
             check_topk(torch.full_like(x, 1), k, options)
+    os.environ["GPUPRIMS_APPROX_TOPK_ALGO"] = "buckets"
     for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.uint8):  # the two stages of approx_topk
         x = (torch.randn(3, 5001, generator=g) * 40).abs().to(dtype).cuda()
         for target in (0.8, 0.95, 0.99):
@@ -68,5 +72,9 @@ def run() -> None:
     got = torch_gpuprims.topk(x.cuda(), 10, mask=keep.cuda())
     expected = torch.topk(x.masked_fill(~keep, float("-inf")), 10)
     assert torch.equal(got.values.cpu(), expected.values)
+    x = torch.randn(1, 6000, generator=g)  # merges
+    keep = torch.rand(x.shape, generator=g) < 0.9
+    got = torch_gpuprims.topk(x.cuda(), 5000, mask=keep.cuda())
+    assert torch.equal(got.values.cpu(), torch.topk(x.masked_fill(~keep, float("-inf")), 5000).values)
     run_gate(g)
     topk_segment_sanitize.run()

@@ -27,6 +27,7 @@ def test_every_op_is_in_the_table():
     names = torch._C._dispatch_get_all_op_names()
     registered = {name.split("::")[1].split(".")[0] for name in names if name.startswith("gpuprims::")}
     # An op _name is the common call of op name, for calls without gradients: the functions' tests see it.
+    registered = {name for name in registered if not name.endswith("_parts")}  # for benchmarks
     internal = {name for name in registered if name.startswith("_")}
     assert {name[1:] for name in internal} <= set(OPS)
     assert registered - internal == set(OPS)

@@ -20,6 +20,12 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the exact op would be as fast, and be taken."""
+    monkeypatch.setenv("GPUPRIMS_APPROX_TOPK_ALGO", "buckets")
+
+
 def planned(n: int, k: int, target: float) -> tuple[int, int, float] | None:
     """(buckets, kept of each, expected recall), or None where the answer is exact."""
     line = explain("approx_topk", torch.empty(1, n, device="meta"), k, target)
@@ -63,6 +69,17 @@ def test_simulated_recall_is_the_expected_one(n: int, k: int, target: float) -> 
                                           (4096, 2000, 0.9), (100_000, 5000, 0.9)])  # fmt: skip
 def test_exact_where_two_stages_do_not_pay(n: int, k: int, target: float) -> None:
     assert planned(n, k, target) is None
+
+
+@pytest.mark.parametrize("n, k, buckets", [(32_768, 1024, True), (16_384, 512, True), (4096, 32, False),
+                                           (131_072, 2048, False), (32_768, 64, False)])  # fmt: skip
+def test_two_stages_where_they_win_and_exact_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, n: int, k: int, buckets: bool
+) -> None:
+    monkeypatch.delenv("GPUPRIMS_APPROX_TOPK_ALGO")
+    assert (planned(n, k, 0.9) is not None) == buckets
+    monkeypatch.setenv("GPUPRIMS_APPROX_TOPK_ALGO", "exact")
+    assert planned(n, k, 0.9) is None
 
 
 @pytest.mark.parametrize("target", [0.0, -0.5, 1.25, float("nan")])

@@ -13,6 +13,16 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
 
+#: Of csrc/topk/gate_element.cuh, for topk_gate and the kernels that share its rows.
+GATE_ELEMENT = [
+    (
+        r'  float out;\n  asm\("cvt.*?;\n  return out;',
+        "  _Float16 h; memcpy(&h, &value.bits, 2); return h;",
+    ),
+    (r'  float out;\n  asm\("max.*?;\n  return out;', "  return a != a || b != b ? NAN : a < b ? b : a;"),
+    (r'  float out;\n  asm\("ex2.*?;\n  return out;', "  return exp2f(x * 1.44269504f);"),
+]
+
 #: What a host compiler cannot take, and what stands in for it. Each must be found: a kernel that changes its
 #: way of doing these things changes this list. float16 and bfloat16 have instructions of their own: left out.
 REPLACED = {
@@ -33,6 +43,9 @@ REPLACED = {
     "stream.cu": [(r"    if \(args\.dtype == Dtype::b?f16\)\n.*?;\n", "")],
     "warp_row.cu": [(r"    case Dtype::b?f16:\n.*?;\n", "")],
     "sort.cu": [],
+    "filter.cu": [],
+    "lanes.cu": [],
+    "gate_element.cuh": GATE_ELEMENT,
     "thread_row.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "lane_keys.cuh": [
         (r"#include <cuda_runtime.h>", ""),
@@ -58,7 +71,10 @@ REPLACED = {
     ],
 }
 
-PROGRAMS = {"emulated_topk": ("main.cpp", "sort.cpp"), "emulated_thread_row": ("thread_row.cpp",)}
+PROGRAMS = {
+    "emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp", "lanes.cpp"),
+    "emulated_thread_row": ("thread_row.cpp",),
+}
 
 
 def cuda_headers() -> Path:
@@ -92,6 +108,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main.write_text(kernels + f'#include "{HERE}/emulator/topk.cpp"\n')
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
+    for name in ("filter", "lanes"):
+        (folder / f"{name}.cpp").write_text(f'#include "topk/{name}.cu"\n')
     thread_row = folder / "thread_row.cpp"
     thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')
     includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]

@@ -12,7 +12,7 @@ import gate_reference as ref
 import numpy as np
 import pytest
 import torch
-from test_topk_emulated import cuda_headers
+from test_topk_emulated import GATE_ELEMENT, cuda_headers
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -24,14 +24,7 @@ REPLACED = {
         (r"#include <cuda_runtime.h>", ""),
         (r"  uint4 v;\n  asm volatile\(.*?\);\n  return v;", "  return *static_cast<const uint4*>(p);"),
     ],
-    "gate_element.cuh": [
-        (
-            r'  float out;\n  asm\("cvt.*?;\n  return out;',
-            "  _Float16 h; memcpy(&h, &value.bits, 2); return h;",
-        ),
-        (r'  float out;\n  asm\("max.*?;\n  return out;', "  return a != a || b != b ? NAN : a < b ? b : a;"),
-        (r'  float out;\n  asm\("ex2.*?;\n  return out;', "  return exp2f(x * 1.44269504f);"),
-    ],
+    "gate_element.cuh": GATE_ELEMENT,
     "gate_warp.cuh": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
 }
 DTYPES = {torch.float16: 8, torch.bfloat16: 9, torch.float32: 10, torch.float64: 11}  # enum Dtype

@@ -19,7 +19,7 @@ if enabled:
     _log.setLevel(logging.INFO)
 
 _H200_SMS = 132  # what a plan is made for where there is no GPU
-_ALGOS = ("", "warp_row", "block_row", "split_row", "sort", "thread_row")
+_ALGOS = ("", "warp_row", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
 # The order of enum Dtype in csrc/common/dtype.h.
 _DTYPES = (
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
@@ -61,10 +61,12 @@ def _approx_topk(
     sizes = list(input.shape) or [1]
     n = sizes.pop(dim)
     numbers = map(ctypes.c_int64, (math.prod(sizes), n, k))
-    forced = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO") == "exact"
-    target = ctypes.c_double(1.0 if forced else recall_target)
+    name = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO", "")
+    mode = {"exact": 1, "buckets": 2}.get(name, 0)
+    target = ctypes.c_double(recall_target)
     where = " (on a GPU; on the CPU the answer is exact)" if input.device.type == "cpu" else ""
-    return _text(library.gpuprims_explain_approx_topk, _DTYPES.index(input.dtype), *numbers, target) + where
+    dtype = _DTYPES.index(input.dtype)
+    return _text(library.gpuprims_explain_approx_topk, dtype, *numbers, target, mode) + where
 
 
 def _topk_gate(

@@ -11,15 +11,14 @@ from torch.autograd import forward_ad
 from . import _explain
 from ._dispatch import (
     _function_modes,
-    _functorch_level,
     _grad_enabled,
     _Tensor,
     _tracing,
     apply,
-    bare_apply,
     below_autograd,
     direct,
     eager,
+    gradients,
     light_autograd,
     plain,
     plain_handle,
@@ -96,12 +95,13 @@ def topk(
             dim == -1 and largest and mask is None and index_dtype is _INT64 and out is None
             and not _explain.enabled
         ):  # fmt: skip
-            # plain(input), spelled out: a Python call costs 0.1 us, and so does every argument of the op.
+            # plain(input), spelled out: a Python call costs 0.1 us, and so does every argument of the op. A
+            # functorch transform is left to the dispatcher, which hands it _transformed.
             if (
-                not (_tracing() or _functorch_level() is not None or _function_modes())
-                and forward_ad._current_level < 0
-                and type(input) is _Tensor
+                type(input) is _Tensor
                 and not (input.requires_grad and _grad_enabled())
+                and forward_ad._current_level < 0
+                and not (_tracing() or _function_modes())
             ):
                 return _tuple(TopK, _call(_plain_handle, input, k))
             if eager(input):
@@ -211,7 +211,11 @@ def _fake(
     return input.new_empty(shape), input.new_empty(shape, dtype=index_dtype)
 
 
-_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake)
+def _transformed(input: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return _run(input, k, *_DEFAULTS)
+
+
+_plain_handle = plain_handle("topk", lambda input, k: _op(input, k), _fake, _transformed)
 
 
 # Gradients --------------------------------------------------------------------------------------------------
@@ -264,56 +268,24 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return (values, indices), (0, 0)
 
 
-class _Function(torch.autograd.Function):
-    """The registered gradient at a third of its cost a call (13 us against 41 on CUDA), for eager tensors."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            return _op(*args)
-
-    setup_context = staticmethod(_setup_context)
-    backward = staticmethod(_backward)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _vmap(_run, info, in_dims, args)
-
-
-class _Eager(torch.autograd.Function):
-    """_Function without what functorch needs: 4 us less a call. Its apply is the C one."""
-
-    @staticmethod
-    def forward(ctx: Any, input: torch.Tensor, k: int, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        if rest:
-            guard = below_autograd()
-            try:
-                values, indices = _call(_handle, input, k, *rest)
-            finally:
-                del guard
-            ctx.shape, ctx.dim, ctx.masked = input.shape, rest[0], rest[3] is not None
-        else:
-            values, indices = _call(_plain_handle, input, k)
-            ctx.shape, ctx.dim, ctx.masked = input.shape, -1, False
-        ctx.mark_non_differentiable(indices)
-        ctx.save_for_backward(indices)
-        ctx.set_materialize_grads(False)
-        return values, indices
-
-    backward = staticmethod(_backward)
+def _eager_forward(ctx: Any, input: torch.Tensor, k: int, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if rest:
+        guard = below_autograd()
+        try:
+            values, indices = _call(_handle, input, k, *rest)
+        finally:
+            del guard
+        ctx.shape, ctx.dim, ctx.masked = input.shape, rest[0], rest[3] is not None
+    else:
+        values, indices = _call(_plain_handle, input, k)
+        ctx.shape, ctx.dim, ctx.masked = input.shape, -1, False
+    ctx.mark_non_differentiable(indices)
+    ctx.save_for_backward(indices)
+    ctx.set_materialize_grads(False)
+    return values, indices
 
 
-_apply = bare_apply(_Eager)
-
-torch.library.register_autograd("gpuprims::topk", _backward, setup_context=_setup_context)
-
-
-def _registered_vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-    given = len(args)  # PyTorch leaves out arguments that have their defaults
-    return _vmap(_op, info, (*in_dims, *[None] * (7 - given)), (*args, *_DEFAULTS[given - 2 :]))
-
-
-torch.library.register_vmap("gpuprims::topk", _registered_vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, _eager_forward)
 
 
 # DTensor ----------------------------------------------------------------------------------------------------

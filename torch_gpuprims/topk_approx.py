@@ -32,8 +32,8 @@ def approx_topk(
     answer. B and K' are the fewest candidates with E[recall] = 1 - B/k * sum over r > K' of (r - K') *
     Hypergeometric(n, k, n/B)(r) at or above the target (Samaga et al., arXiv 2506.04165); `explain` states
     them. This holds where winners lie at random positions: data with the period B can do worse. Where two
-    stages do not pay (k below 17 or above 4096, fewer than 4,096 or more than 2^18 elements, or more
-    candidates than an eighth of the row), and on the CPU, the answer is exact.
+    stages do not pay (k below 256, above 4096 or below n / 64, rows of fewer than 8,192 or more than 65,536
+    elements, or more candidates than an eighth of the row), and on the CPU, the answer is exact.
 
     NaN is greater than every number, as in topk. Equal elements come in a fixed order that is not that of
     their indices. Deterministic: same input, same bits, on every run; B and K' depend on n, k and the target

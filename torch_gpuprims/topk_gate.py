@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import _explain
-from ._dispatch import apply, bare_apply, below_autograd, direct, eager, light_autograd, plain, reraise
+from ._dispatch import apply, below_autograd, direct, eager, gradients, light_autograd, plain, reraise
 
 _op = torch.ops.gpuprims.topk_gate.default
 _call, _handle = direct(_op)
@@ -208,8 +208,9 @@ def _fake(
 # The first needs the k weights alone; the others read the logits again rather than keep scores of them.
 
 
-def _save(ctx: Any, args: tuple[Any, ...], weights: torch.Tensor, indices: torch.Tensor) -> None:
-    logits, _, _, scoring, renormalize, _, _, scale, _ = args
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    logits, _, _, scoring, renormalize, _, _, scale, _ = inputs
+    weights, indices = output
     ctx.sigmoid, ctx.renormalize, ctx.scale = scoring == 1, renormalize, scale
     ctx.shape, ctx.dtype = logits.shape, logits.dtype
     ctx.mark_non_differentiable(indices)
@@ -218,10 +219,6 @@ def _save(ctx: Any, args: tuple[Any, ...], weights: torch.Tensor, indices: torch
     else:
         ctx.save_for_backward(weights, indices, logits)
     ctx.set_materialize_grads(False)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    _save(ctx, inputs, *output)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
@@ -263,44 +260,7 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return tuple(torch.stack(part) for part in zip(*results, strict=True)), (0, 0)
 
 
-class _Function(torch.autograd.Function):
-    """The registered gradient at a fraction of its cost a call, for eager tensors under torch.func."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            return _op(*args)
-
-    setup_context = staticmethod(_setup_context)
-    backward = staticmethod(_backward)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _vmap(_run, info, in_dims, args)
-
-
-class _Eager(torch.autograd.Function):
-    """_Function without what functorch needs; its apply is the C one."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        guard = below_autograd()
-        try:
-            weights, indices = _call(_handle, *args)
-        finally:
-            del guard
-        _save(ctx, args, weights, indices)
-        return weights, indices
-
-    backward = staticmethod(_backward)
-
-
-_apply = bare_apply(_Eager)
-
-torch.library.register_autograd("gpuprims::topk_gate", _backward, setup_context=_setup_context)
-torch.library.register_vmap(
-    "gpuprims::topk_gate", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args)
-)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
 
 
 # DTensor ----------------------------------------------------------------------------------------------------

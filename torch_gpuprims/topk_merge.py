@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from . import _native as _native
-from ._dispatch import apply, bare_apply, below_autograd, eager, light_autograd, plain, reraise
+from ._dispatch import apply, below_autograd, eager, gradients, light_autograd, plain, reraise
 from .topk import _DTYPES, TopK, _name
 
 _op = torch.ops.gpuprims.merge_topk.default
@@ -122,15 +122,11 @@ def _fake(
 # Gradients and batching ------------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, shape: Any, output: Any) -> None:
-    ctx.shape = shape
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.shape = inputs[0].shape
     ctx.mark_non_differentiable(output[1], output[2])
     ctx.save_for_backward(output[2])
     ctx.set_materialize_grads(False)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    _save(ctx, inputs[0].shape, output)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None, *_: None) -> tuple[torch.Tensor | None, ...]:
@@ -154,41 +150,7 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return results, (0, 0, 0)
 
 
-class _Function(torch.autograd.Function):
-    """The registered gradient at a part of its cost a call, for eager tensors and transforms."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            return _op(*args)
-
-    setup_context = staticmethod(_setup_context)
-    backward = staticmethod(_backward)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _vmap(_run, info, in_dims, args)
-
-
-class _Eager(torch.autograd.Function):
-    """_Function without what functorch needs."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            output = _op(*args)
-        _save(ctx, args[0].shape, output)
-        return output
-
-    backward = staticmethod(_backward)
-
-
-_apply = bare_apply(_Eager)
-
-torch.library.register_autograd("gpuprims::merge_topk", _backward, setup_context=_setup_context)
-torch.library.register_vmap(
-    "gpuprims::merge_topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args)
-)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
 
 
 @functools.cache

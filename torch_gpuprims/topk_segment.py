@@ -7,7 +7,7 @@ import torch
 
 from . import _explain
 from . import _native as _native
-from ._dispatch import apply, bare_apply, below_autograd, eager, light_autograd, plain, reraise
+from ._dispatch import apply, below_autograd, eager, gradients, light_autograd, plain, reraise
 from .segments import Segments
 from .topk import _DTYPES, TopK, _name
 
@@ -166,15 +166,11 @@ def _fake(
 # Gradients --------------------------------------------------------------------------------------------------
 
 
-def _save(ctx: Any, n: Any, indices: torch.Tensor) -> None:
-    ctx.n = n
-    ctx.mark_non_differentiable(indices)
-    ctx.save_for_backward(indices)
-    ctx.set_materialize_grads(False)
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    _save(ctx, inputs[0].shape[0], output[1])
+    ctx.n = inputs[0].shape[0]
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+    ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
@@ -213,38 +209,4 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return (best, indices if bits == 64 else indices.int()), (0, 0)
 
 
-class _Function(torch.autograd.Function):
-    """The registered gradient at a part of its cost a call, for eager tensors and transforms."""
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            return _op(*args)
-
-    setup_context = staticmethod(_setup_context)
-    backward = staticmethod(_backward)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _vmap(_run, info, in_dims, args)
-
-
-class _Eager(torch.autograd.Function):
-    """_Function without what functorch needs."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        with below_autograd():
-            values, indices = _op(*args)
-        _save(ctx, args[0].shape[0], indices)
-        return values, indices
-
-    backward = staticmethod(_backward)
-
-
-_apply = bare_apply(_Eager)
-
-torch.library.register_autograd("gpuprims::segment_topk", _backward, setup_context=_setup_context)
-torch.library.register_vmap(
-    "gpuprims::segment_topk", lambda info, in_dims, *args: _vmap(_op, info, in_dims, args)
-)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)

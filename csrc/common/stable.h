@@ -128,13 +128,54 @@ inline Dtype dtype_of(const char* op, ScalarType t) {
   }
 }
 
-inline bool is_strided(const Tensor& t) {
+// A tensor that the caller owns. An argument of a boxed kernel needs no Tensor, whose shared owner
+// costs an allocation (50 ns); a Tensor passes as one.
+class TensorRef {
+ public:
+  TensorRef(const Tensor& t) : handle_(t.get()) {}
+  explicit TensorRef(AtenTensorHandle handle) : handle_(handle) {}
+
+  AtenTensorHandle get() const { return handle_; }
+  int64_t dim() const { return number(aoti_torch_get_dim, "aoti_torch_get_dim"); }
+  Shape sizes() const { return extents(aoti_torch_get_sizes, "aoti_torch_get_sizes"); }
+  Shape strides() const { return extents(aoti_torch_get_strides, "aoti_torch_get_strides"); }
+  ScalarType scalar_type() const {  // the codes are the enumeration's own
+    return static_cast<ScalarType>(number(aoti_torch_get_dtype, "aoti_torch_get_dtype"));
+  }
+  int32_t get_device_index() const {
+    return number(aoti_torch_get_device_index, "aoti_torch_get_device_index");
+  }
+  const void* const_data_ptr() const {
+    const void* data = nullptr;
+    check_call(torch_get_const_data_ptr(handle_, &data), "torch_get_const_data_ptr");
+    return data;
+  }
+  Tensor shared() const {
+    AtenTensorHandle copy = nullptr;
+    check_call(aoti_torch_new_tensor_handle(handle_, &copy), "aoti_torch_new_tensor_handle");
+    return Tensor(copy);
+  }
+
+ private:
+  template <class T>
+  T number(AOTITorchError (*get)(AtenTensorHandle, T*), const char* what) const {
+    T value{};
+    check_call(get(handle_, &value), what);
+    return value;
+  }
+  Shape extents(AOTITorchError (*get)(AtenTensorHandle, int64_t**), const char* what) const {
+    return Shape(number(get, what), dim());
+  }
+  AtenTensorHandle handle_;
+};
+
+inline bool is_strided(TensorRef t) {
   int32_t layout = 0;
   check_call(aoti_torch_get_layout(t.get(), &layout), "aoti_torch_get_layout");
   return layout == aoti_torch_layout_strided();
 }
 
-inline bool same_device(const Tensor& a, const Tensor& b) {
+inline bool same_device(TensorRef a, TensorRef b) {
   int32_t type_a = 0, type_b = 0;
   check_call(aoti_torch_get_device_type(a.get(), &type_a), "aoti_torch_get_device_type");
   check_call(aoti_torch_get_device_type(b.get(), &type_b), "aoti_torch_get_device_type");
@@ -155,7 +196,7 @@ struct Place {
   int32_t index = 0;
 };
 
-inline Place place_of(const Tensor& t) {
+inline Place place_of(TensorRef t) {
   Place place;
   check_call(aoti_torch_get_device_type(t.get(), &place.type), "aoti_torch_get_device_type");
   check_call(aoti_torch_get_device_index(t.get(), &place.index), "aoti_torch_get_device_index");
@@ -183,19 +224,19 @@ inline TensorPtr allocate(const char* op, Place place, ScalarType dtype, const i
 }
 
 // The same beside `like`, as a Tensor.
-inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype, const int64_t* sizes,
+inline Tensor empty(const char* op, TensorRef like, ScalarType dtype, const int64_t* sizes,
                     int64_t dims) {
   return Tensor(allocate(op, place_of(like), dtype, sizes, dims).release());
 }
 
-inline Tensor empty(const char* op, const Tensor& like, ScalarType dtype,
+inline Tensor empty(const char* op, TensorRef like, ScalarType dtype,
                     std::initializer_list<int64_t> sizes) {
   return empty(op, like, dtype, sizes.begin(), static_cast<int64_t>(sizes.size()));
 }
 
 // Workspace: `bytes` bytes that live until the tensor dies (the caching allocator orders reuse by
 // stream).
-inline Tensor workspace(const char* op, const Tensor& like, int64_t bytes) {
+inline Tensor workspace(const char* op, TensorRef like, int64_t bytes) {
   return empty(op, like, ScalarType::Byte, {bytes});
 }
 
@@ -210,6 +251,9 @@ inline void* data_of(const TensorPtr& t) {
 template <class T>
 T take_argument(StableIValue* stack, int i) {
   return torch::stable::detail::to<T>(stack[i]);
+}
+inline TensorPtr take_tensor(StableIValue* stack, int i) {
+  return TensorPtr(take_argument<AtenTensorHandle>(stack, i));
 }
 
 inline void give_result(StableIValue* stack, int i, TensorPtr t) {

@@ -61,6 +61,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
       }
       __syncthreads();
     }
+    const RowSpan kept = kept_span(args, r, row);
     bool wrong = false;
     by_width(args, [&](auto elements) {
       using Key = typename decltype(elements)::Word;
@@ -81,8 +82,9 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
             wrong = true;
             continue;
           }
-          elements.store(row.start + i, static_cast<Key>(key), row.start + index);
-          if (kSide) store_index(args, row.start + i, index_of(args, row.start, index));
+          if (i >= static_cast<int>(kept.n)) continue;
+          elements.store(kept.start + i, static_cast<Key>(key), row.start + index);
+          if (kSide) store_index(args, kept.start + i, index_of(args, row.start, index));
         }
       }
     });

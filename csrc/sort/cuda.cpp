@@ -8,6 +8,7 @@
 #include "sort/checks.h"
 #include "sort/kernels.h"
 #include "sort/layout.h"
+#include "sort/rows.h"
 
 namespace gpuprims {
 namespace {
@@ -29,36 +30,6 @@ SortAlgo forced_algo() {
 }
 
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }
-
-void set_order(SortArgs& args, Dtype dtype, bool descending, bool lossless) {
-  args.bytes = dtype_bytes(dtype);
-  switch (args.bytes) {
-    case 1:
-      return set_order<uint8_t>(args.order32, dtype, descending, lossless);
-    case 2:
-      return set_order<uint16_t>(args.order32, dtype, descending, lossless);
-    case 4:
-      return set_order<uint32_t>(args.order32, dtype, descending, lossless);
-    default:
-      return set_order<uint64_t>(args.order64, dtype, descending, lossless);
-  }
-}
-
-SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& args, int64_t index_bytes) {
-  SweepSpace space;
-  space.status = base;
-  space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
-  space.state = reinterpret_cast<RowState*>(base + plan.state_at);
-  space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
-  space.active = space.next + 2 * kMaxPasses;
-  space.repeat = space.next + 4 * kMaxPasses + 16;
-  space.keys[0] = base + plan.a_keys_at;
-  space.side[0] = base + plan.a_side_at;
-  space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;
-  space.side[1] = args.indices;
-  space.side_step = static_cast<int>(index_bytes);
-  return space;
-}
 
 struct Result {
   std::optional<Tensor> values, indices;
@@ -102,16 +73,12 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
     args.exact = exact_ranks();
     set_order(args, shape.dtype, descending, !want_indices);
     const cudaStream_t stream = current_stream(device);
-    if (plan.algo == SortAlgo::warp_row) {
-      check_cuda(op, launch_sort_warp(args, plan, stream));
-    } else if (plan.algo == SortAlgo::block_row) {
-      check_cuda(op, launch_sort_block(args, plan, stream));
+    if (plan.algo != SortAlgo::sweep) {
+      check_cuda(op, launch_sort_rows(args, plan, nullptr, problem.sms, stream));
     } else {
       const Tensor memory = workspace(op, input, plan.workspace);
       char* const base = static_cast<char*>(memory.mutable_data_ptr());
-      check_cuda(op, launch_clear(base, plan.clear_bytes, 4 * problem.sms, stream));
-      const SweepSpace space = space_at(base, plan, args, index_bits / 8);
-      check_cuda(op, launch_sort_sweep(args, plan, space, stream));
+      check_cuda(op, launch_sort_rows(args, plan, base, problem.sms, stream));
     }
   }
   if (want_values) result.values = rows_back(*result.values, shape.dim, shape.last);

@@ -20,6 +20,12 @@ __device__ __forceinline__ RowSpan row_span(const SortArgs& args, int64_t row) {
   return {start, at(row + 1) - start};
 }
 
+// Where and how many of row r's records are written.
+__device__ __forceinline__ RowSpan kept_span(const SortArgs& args, int64_t r, const RowSpan& row) {
+  if (!args.keep) return row;
+  return {r * args.keep, args.keep < row.n ? args.keep : row.n};
+}
+
 __device__ __forceinline__ int64_t row_count(const SortArgs& args) {
   if (args.bad && *args.bad) return 0;
   return args.list_count ? *args.list_count : args.rows;

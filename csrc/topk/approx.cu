@@ -13,26 +13,56 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kInFlight = 8;  // loads a thread has under way
 
-// The best kKeep of one bucket, in registers, the best first; of equal keys the first seen.
+// The best kKeep of one bucket, in registers, the best first; of equal keys the first seen. Every
+// element takes its way through all of them without a branch: of a warp's 32 buckets one has a new
+// best at nearly every step, and a branch would be taken by all.
 template <class Key, int kKeep>
 struct Best {
   Key key[kKeep];
-  int column[kKeep];
+  int step[kKeep];
 
-  // Elements 0 .. kKeep - 1 find `filled` places taken; later ones must beat the last.
-  __device__ __forceinline__ void insert(Key new_key, int new_column, int filled) {
-    if (filled == kKeep && new_key <= key[kKeep - 1]) return;
-    bool shift = false;  // the ones behind move on whole, equal keys among them in order
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kKeep; ++i) key[i] = 0, step[i] = -1;
+  }
+  // A key of 0 is offered only where it is one of the first kKeep: it then finds its place empty.
+  __device__ __forceinline__ void insert(Key new_key, int new_step) {
+    bool better = false;  // the ones behind a new one move on whole, equal keys among them in order
 #pragma unroll
     for (int i = 0; i < kKeep; ++i) {
-      if (i > filled) break;
-      shift = shift || i == filled || new_key > key[i];
-      if (!shift) continue;
-      const Key old_key = key[i];
-      const int old_column = column[i];
-      key[i] = new_key, column[i] = new_column;
-      new_key = old_key, new_column = old_column;
+      better = better || new_key > key[i] || step[i] < 0;
+      const Key low = better ? key[i] : new_key;
+      const int low_step = better ? step[i] : new_step;
+      key[i] = better ? new_key : key[i];
+      step[i] = better ? new_step : step[i];
+      new_key = low, new_step = low_step;
     }
+  }
+  __device__ __forceinline__ int at(int i) const { return step[i]; }
+};
+
+// Keys of at most 16 bits share a word with the step: a maximum and a minimum a place.
+template <class Key, int kKeep>
+  requires(sizeof(Key) <= 2)
+struct Best<Key, kKeep> {
+  uint32_t word[kKeep];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kKeep; ++i) word[i] = 0;
+  }
+  __device__ __forceinline__ void insert(Key new_key, int new_step) {
+    uint32_t fresh =
+        static_cast<uint32_t>(new_key) << 16 | static_cast<uint32_t>(0xffff - new_step);
+#pragma unroll
+    for (int i = 0; i < kKeep; ++i) {
+      const uint32_t low = fresh < word[i] ? fresh : word[i];
+      word[i] = fresh < word[i] ? word[i] : fresh;
+      fresh = low;
+    }
+  }
+  __device__ __forceinline__ int at(int i) const {
+    return 0xffff - static_cast<int>(word[i] & 0xffff);
   }
 };
 
@@ -46,27 +76,24 @@ __global__ void __launch_bounds__(kThreads) bucket_best(ApproxArgs args, KeyCode
   for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
     const Key* const from = static_cast<const Key*>(args.input) + row * args.n;
     Best<Key, kKeep> best;
-#pragma unroll
-    for (int i = 0; i < kKeep; ++i) {  // a bucket has eight elements or more
-      const int column = bucket + i * buckets;
-      best.insert(codec.encode(from[column]), column, i);
-    }
-    int column = bucket + kKeep * buckets;
+    best.clear();
+    int column = bucket, step = 0;
     for (; column + (kInFlight - 1) * buckets < n; column += kInFlight * buckets) {
       Key bits[kInFlight];
 #pragma unroll
       for (int i = 0; i < kInFlight; ++i) bits[i] = from[column + i * buckets];
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i)
-        best.insert(codec.encode(bits[i]), column + i * buckets, kKeep);
+      for (int i = 0; i < kInFlight; ++i) best.insert(codec.encode(bits[i]), step + i);
+      step += kInFlight;
     }
-    for (; column < n; column += buckets) best.insert(codec.encode(from[column]), column, kKeep);
+    for (; column < n; column += buckets) best.insert(codec.encode(from[column]), step++);
     const int64_t at = row * (args.buckets * kKeep) + bucket;
 #pragma unroll
-    for (int i = 0; i < kKeep; ++i) {  // [keep, buckets]: adjacent again
+    for (int i = 0; i < kKeep; ++i) {                  // [keep, buckets]: adjacent again
+      const int kept = bucket + best.at(i) * buckets;  // a bucket has eight elements or more
       static_cast<Key*>(args.values)[at + static_cast<int64_t>(i) * buckets] =
-          from[best.column[i]];  // its own bits: a key does not hold those of NaN and -0.0
-      args.columns[at + static_cast<int64_t>(i) * buckets] = best.column[i];
+          from[kept];  // its own bits: a key does not hold those of NaN and -0.0
+      args.columns[at + static_cast<int64_t>(i) * buckets] = kept;
     }
   }
 }

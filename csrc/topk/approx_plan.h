@@ -32,11 +32,22 @@ struct ApproxPlan {
   int64_t candidates() const { return buckets * keep; }
 };
 
+enum class ApproxMode : int32_t {
+  automatic = 0,
+  exact = 1,    // never two stages
+  buckets = 2,  // two stages wherever the kernels can, also where topk is as fast
+};
+
 namespace approx_tuning {
-constexpr int kKeeps[] = {1, 2, 4};   // that the kernels are made for
+// Where two stages win: a bound lets through so much that topk is busy with candidates, and not
+// with reading, which neither can spare.
+constexpr int64_t kWinsK = 256;
+constexpr int64_t kWinsFrom = 8192, kWinsTo = 1 << 16;  // elements a row
+constexpr int64_t kWinsShare = 64;                      // k is at least n / 64
+constexpr int kKeeps[] = {1, 2, 4};                     // that the kernels are made for
 constexpr int64_t kBucketUnit = 128;  // buckets come in whole warps of 4-byte loads
 constexpr int64_t kLeastShrink = 8;   // candidates are at most n / 8, or stage 2 costs too much
-constexpr int64_t kLeastK = 17;       // below it, exact topk reads at the roofline already
+constexpr int64_t kLeastK = 17;
 constexpr int64_t kMaxK = 4096;
 constexpr int64_t kLeastN = 4096;
 constexpr int64_t kDeepest = 128;   // elements a thread reads one after the other, 8 at a time
@@ -67,9 +78,13 @@ inline double approx_recall(int64_t n, int64_t k, int64_t buckets, int keep) {
 
 // The fewest candidates that reach the target. Sizes and target alone decide, so that a row's
 // result does not depend on the batch or the device.
-inline ApproxPlan plan_approx(int64_t n, int64_t k, double recall_target) {
+inline ApproxPlan plan_approx(int64_t n, int64_t k, double recall_target, ApproxMode mode) {
   namespace t = approx_tuning;
   ApproxPlan best;
+  if (mode == ApproxMode::exact) return best;
+  if (mode == ApproxMode::automatic &&
+      (k < t::kWinsK || n < t::kWinsFrom || n > t::kWinsTo || k * t::kWinsShare < n))
+    return best;
   if (recall_target >= 1 || k < t::kLeastK || k > t::kMaxK || n < t::kLeastN || n > t::kMaxN)
     return best;
   for (int keep : t::kKeeps) {

@@ -18,7 +18,7 @@ struct TopkShape {
   int64_t output[kMaxDims];  // sizes with k in place of n
 };
 
-inline TopkShape check_topk(const Tensor& input, int64_t k, int64_t dim,
+inline TopkShape check_topk(TensorRef input, int64_t k, int64_t dim,
                             const std::optional<Tensor>& mask, int64_t index_bits) {
   check(is_strided(input), "topk: input must be a dense tensor, got a sparse layout");
   TopkShape shape;

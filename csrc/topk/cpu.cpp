@@ -228,13 +228,13 @@ void select_rows(const Problem& p) {
   });
 }
 
-Problem describe(const Tensor& input, const TopkShape& shape, int64_t k, bool largest,
+Problem describe(TensorRef input, const TopkShape& shape, int64_t k, bool largest,
                  const std::optional<Tensor>& mask) {
   Problem p;
   p.shape = shape;
   p.k = k;
   p.largest = largest;
-  p.input = input.data_ptr();
+  p.input = input.const_data_ptr();
   const auto sizes = input.sizes(), steps = input.strides();
   const int64_t rank = input.dim(), lead = mask ? rank - mask->dim() : 0;
   if (mask) p.mask = static_cast<const uint8_t*>(mask->data_ptr());
@@ -254,7 +254,7 @@ Problem describe(const Tensor& input, const TopkShape& shape, int64_t k, bool la
   return p;
 }
 
-TopkResult topk_cpu(const Tensor& input, int64_t k, int64_t dim, bool largest,
+TopkResult topk_cpu(TensorRef input, int64_t k, int64_t dim, bool largest,
                     const std::optional<Tensor>& mask, int64_t index_bits) {
   const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
   TopkResult result = allocate_topk(input, shape, index_bits);

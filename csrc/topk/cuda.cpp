@@ -3,6 +3,7 @@
 
 #include "common/cuda_stable.h"
 #include "topk/boxed.h"
+#include "topk/filter.h"
 #include "topk/kernels.h"
 
 namespace gpuprims {
@@ -10,7 +11,7 @@ namespace {
 
 // Sizes and strides of a tensor seen as [outer, n, inner] around `dim`, if it can be seen so
 // without a copy.
-std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
+std::optional<RowMap> row_map(TensorRef t, int64_t dim) {
   const auto sizes = t.sizes();
   const auto strides = t.strides();
   const auto rank = static_cast<int64_t>(sizes.size());
@@ -33,8 +34,8 @@ std::optional<RowMap> row_map(const Tensor& t, int64_t dim) {
   return RowMap{*outer, *inner, sizes[dim] == 1 ? 1 : strides[dim]};
 }
 
-Tensor with_dim_last(const Tensor& t, int64_t dim) {
-  std::array<StableIValue, 3> stack{torch::stable::detail::from(t),
+Tensor with_dim_last(TensorRef t, int64_t dim) {
+  std::array<StableIValue, 3> stack{torch::stable::detail::from(t.shared()),
                                     torch::stable::detail::from(dim),
                                     torch::stable::detail::from(int64_t{-1})};
   check_call(torch_call_dispatcher("aten::movedim", "int", stack.data(), TORCH_ABI_VERSION),
@@ -42,7 +43,7 @@ Tensor with_dim_last(const Tensor& t, int64_t dim) {
   return torch::stable::contiguous(torch::stable::detail::to<Tensor>(stack[0]));
 }
 
-Tensor expanded(const Tensor& t, const Tensor& like) {
+Tensor expanded(const Tensor& t, TensorRef like) {
   const auto sizes = like.sizes();
   std::array<StableIValue, 3> stack{
       torch::stable::detail::from(t),
@@ -55,7 +56,7 @@ Tensor expanded(const Tensor& t, const Tensor& like) {
 TopkAlgo forced_algo() {
   static const TopkAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_TOPK_ALGO");
-    for (int a = 1; name && a <= 5; ++a)
+    for (int a = 1; name && a < kTopkAlgos; ++a)
       if (!std::strcmp(name, topk_algo_name(static_cast<TopkAlgo>(a))))
         return static_cast<TopkAlgo>(a);
     return TopkAlgo::automatic;
@@ -63,9 +64,27 @@ TopkAlgo forced_algo() {
   return algo;
 }
 
+// Rows one after another, without gaps.
+bool is_dense(const RowMap& map, const TopkShape& shape) {
+  if (map.step != 1) return false;
+  return shape.rows == 1 ||
+         (map.outer == shape.inner * shape.n && (shape.inner == 1 || map.inner_stride == shape.n));
+}
+
+// What the plan calls vectors.
+bool has_vectors(TensorRef input, const std::optional<RowMap>& map, const TopkShape& shape,
+                 bool largest, bool masked) {
+  const bool ordered =
+      shape.dtype == Dtype::f32 || shape.dtype == Dtype::f16 || shape.dtype == Dtype::bf16;
+  if (!ordered || !largest || masked || !map || map->step != 1 || shape.inner != 1) return false;
+  const int64_t vector = topk_vector(shape.dtype);
+  return shape.n % vector == 0 && map->outer % vector == 0 &&
+         reinterpret_cast<uintptr_t>(input.const_data_ptr()) % 16 == 0;
+}
+
 }  // namespace
 
-TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
+TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
                      const std::optional<Tensor>& mask, int64_t index_bits) {
   const TopkShape shape = check_topk(input, k, dim, mask, index_bits);
   if (shape.rank == 0) k = 1;  // one slot is all that a 0-d result can have, as in torch.topk
@@ -73,8 +92,13 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
   const DeviceGuard guard(device);
   TopkResult result = allocate_topk(input, shape, index_bits);
   const DeviceInfo& info = device_info(device);
-  const TopkPlan plan = plan_topk(
-      {shape.dtype, shape.rows, shape.n, k, info.sms, forced_algo(), mask.has_value(), info.smem});
+  const auto map = row_map(input, shape.dim);
+  TopkProblem problem{shape.dtype, shape.rows,    shape.n,          k,
+                      info.sms,    forced_algo(), mask.has_value(), info.smem};
+  problem.inner = shape.inner;
+  problem.index_bits = static_cast<int>(index_bits);
+  problem.vectors = has_vectors(input, map, shape, largest, mask.has_value());
+  const TopkPlan plan = plan_topk(problem);
   if (plan.grid == 0) return result;
 
   TopkArgs args;
@@ -86,9 +110,9 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
   args.largest = largest;
   args.wide_index = index_bits == 64;
   const RowMap dense{shape.inner * shape.n, shape.n, 1};  // of [outer, inner, n]
-  const auto map = row_map(input, shape.dim);
-  std::optional<Tensor> copy, dropped;  // live until the launch
-  if (map && map->step == 1) {
+  std::optional<Tensor> copy, dropped;                    // live until the launch
+  const bool sorts_rows = plan.algo == TopkAlgo::radix && !plan.filtered;
+  if (map && map->step == 1 && (!sorts_rows || is_dense(*map, shape))) {
     args.in = *map;
   } else {
     copy = with_dim_last(input, shape.dim);
@@ -101,7 +125,7 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
     args.drop = drop ? *drop : dense;
     args.mask = static_cast<const uint8_t*>(dropped->const_data_ptr());
   }
-  args.input = (copy ? *copy : input).const_data_ptr();
+  args.input = (copy ? TensorRef(*copy) : input).const_data_ptr();
   args.values = data_of(result.values);
   args.indices = data_of(result.indices);
 
@@ -113,8 +137,18 @@ TopkResult topk_cuda(const Tensor& input, int64_t k, int64_t dim, bool largest,
     case TopkAlgo::warp_row:
       check_cuda("topk", launch_topk_warp(args, plan, stream));
       break;
+    case TopkAlgo::lanes:
+      check_cuda("topk", launch_topk_lanes(args, plan, stream));
+      break;
     case TopkAlgo::thread_row:
       check_cuda("topk", launch_topk_thread(args, plan, stream));
+      break;
+    case TopkAlgo::radix:
+      check_cuda("topk",
+                 launch_topk_radix(args,
+                                   plan_radix(shape.dtype, shape.rows, shape.n, k, shape.inner,
+                                              static_cast<int>(index_bits), info.sms),
+                                   memory, info.sms, stream));
       break;
     case TopkAlgo::sort:
       check_cuda("topk", launch_topk_sort(args, plan, memory, stream));

@@ -13,20 +13,20 @@ TopkKernel topk_cuda;  // cuda.cpp
 
 namespace {
 
-// GPUPRIMS_APPROX_TOPK_ALGO=exact takes the exact path always.
-bool approx_allowed() {
-  static const bool allowed = [] {
-    const char* name = std::getenv("GPUPRIMS_APPROX_TOPK_ALGO");
-    return !name || std::string(name) != "exact";
-  }();
-  return allowed;
+// GPUPRIMS_APPROX_TOPK_ALGO, exact or buckets, leaves no choice.
+ApproxMode approx_mode() {
+  const char* const name = std::getenv("GPUPRIMS_APPROX_TOPK_ALGO");
+  const std::string word = name ? name : "";
+  return word == "exact"     ? ApproxMode::exact
+         : word == "buckets" ? ApproxMode::buckets
+                             : ApproxMode::automatic;
 }
 
 TopkResult approx_topk_cuda(const Tensor& input, int64_t k, double recall_target, bool largest) {
   check_recall(recall_target);
   const TopkShape shape = check_topk(input, k, -1, std::nullopt, 64);
   ApproxPlan plan;
-  if (approx_allowed() && shape.rows > 0) plan = plan_approx(shape.n, k, recall_target);
+  if (shape.rows > 0) plan = plan_approx(shape.n, k, recall_target, approx_mode());
   if (plan.buckets == 0) return topk_cuda(input, k, -1, largest, std::nullopt, 64);
 
   const auto device = input.get_device_index();

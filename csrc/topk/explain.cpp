@@ -9,8 +9,12 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, int masked, char* text,
     int64_t size) {
   using namespace gpuprims;
-  const TopkPlan p = plan_topk(
-      {static_cast<Dtype>(dtype), rows, n, k, sms, static_cast<TopkAlgo>(forced), masked != 0});
+  TopkProblem problem{static_cast<Dtype>(dtype),     rows,       n, k, sms,
+                      static_cast<TopkAlgo>(forced), masked != 0};
+  const bool ordered =
+      problem.dtype == Dtype::f32 || problem.dtype == Dtype::f16 || problem.dtype == Dtype::bf16;
+  problem.vectors = ordered && !problem.masked && n % topk_vector(problem.dtype) == 0;
+  const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
                   dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),
@@ -18,10 +22,13 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     return;
   }
   char detail[160] = "";
-  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::thread_row)
+  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::lanes || p.algo == TopkAlgo::thread_row)
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
+  else if (p.algo == TopkAlgo::radix)
+    std::snprintf(detail, sizeof detail, "%s",
+                  p.filtered ? "the best k selected, then sorted" : "rows sorted whole");
   else
     std::snprintf(detail, sizeof detail, "%d blocks a row, bound: rank %d of %d group maxima%s",
                   p.splits, p.rank, p.groups, p.splits > 1 ? " of the row" : "");
@@ -36,9 +43,10 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
 
 // The same for approx_topk, of rows of n.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_approx_topk(
-    int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, char* text, int64_t size) {
+    int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, int mode, char* text,
+    int64_t size) {
   using namespace gpuprims;
-  const ApproxPlan p = plan_approx(n, k, recall_target);
+  const ApproxPlan p = plan_approx(n, k, recall_target, static_cast<ApproxMode>(mode));
   const char* const name = dtype_name(static_cast<Dtype>(dtype));
   if (p.buckets == 0)
     std::snprintf(text, size, "approx_topk %s [%lld, %lld] k=%lld -> exact", name,

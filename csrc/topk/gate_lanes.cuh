@@ -1,115 +1,10 @@
 // topk_gate without bias and groups: 8, 16 or 32 lanes a row, 16 logits a lane in registers. The
 // logits order the experts as their scores do, so scores are computed of the selected alone; a
 // softmax that is not renormalised needs its denominator besides.
-//
-// The bound is warp_row's: the k-th best of the lanes' best logits. Here it is found on 32-bit tags
-// (a key whose last bits name the lane), which is a little lower and half as dear. Where ties let
-// too many through, slow_find looks again, with (key, index) pairs.
 #pragma once
-#include "topk/gate_element.cuh"
+#include "topk/float_lanes.cuh"
 
 namespace gpuprims {
-
-namespace t = gate_tuning;
-
-// One row's shared memory: pairs (key, ~index) of candidates, and the winners in order. k - 1 lanes
-// may hold better elements than the bound's pair, 16 each, and k is at most 3/4 of the lanes.
-template <int kLanes>
-struct alignas(16) GateRowMemory {
-  static constexpr int kRoom = 12 * kLanes;
-  Narrow found[kRoom];
-  union {
-    Narrow winners[kLanes];
-    uint32_t tags[kLanes];  // done with when there are winners
-  };
-  int count;
-};
-
-// Item e of a lane is element (e / kVector * kLanes + lane) * kVector + e % kVector of its row,
-// however it was read; items behind the row's end are -inf.
-template <class T, int kLanes>
-struct GateItems {
-  static constexpr int kVector = 16 / sizeof(T);
-
-  static __device__ __forceinline__ int at(int e, int lane) {
-    return (e / kVector * kLanes + lane) * kVector + e % kVector;
-  }
-  static __device__ __forceinline__ void load(const GateArgs& args, const T* row, int lane,
-                                              float (&x)[t::kItems]) {
-    if (args.aligned) {
-      constexpr uint32_t low = minus_infinities<T>();
-      Vector<T> tile[t::kItems / kVector];
-#pragma unroll
-      for (int u = 0; u < t::kItems / kVector; ++u) {
-        tile[u].raw = {low, low, low, low};
-        if ((u * kLanes + lane) * kVector < args.n)
-          tile[u].raw = load_streaming(row + (u * kLanes + lane) * kVector);
-      }
-#pragma unroll
-      for (int e = 0; e < t::kItems; ++e) x[e] = widen(tile[e / kVector].element[e % kVector]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < t::kItems; ++e)
-        x[e] = at(e, lane) < args.n ? widen(row[at(e, lane)]) : -INFINITY;
-    }
-  }
-};
-
-// A number that at least k of a row's logits reach (NaN reaches all), or -inf.
-template <int kLanes>
-__device__ __forceinline__ float lanes_bound(GateRowMemory<kLanes>& memory, float best, int lane,
-                                             int shift, int k) {
-  const uint32_t tag = (order_key(best) & ~31u) | static_cast<uint32_t>(31 - lane);
-  memory.tags[lane] = tag;
-  if (lane == 0) memory.count = 0;
-  __syncwarp();
-  int rank = 0;
-#pragma unroll
-  for (int i = 0; i < kLanes; i += 4) {
-    const uint4 four = *reinterpret_cast<const uint4*>(memory.tags + i);
-    rank += (four.x > tag) + (four.y > tag) + (four.z > tag) + (four.w > tag);
-  }
-  const unsigned holder = __ballot_sync(~0u, rank == k - 1) >> shift;
-  uint32_t key = memory.tags[__ffs(static_cast<int>(holder)) - 1] & ~31u;
-  if (key < 0x00800000u) return -INFINITY;
-  if (key > 0xff800000u) key = 0xff800000u;  // NaNs: +inf lets all of them through
-  return order_value(key);
-}
-
-// Where the tags' bound is none, or lets too many through: the k-th best of the lanes' best pairs,
-// so that of equal logits only those of low index pass. Rare: it reads the row again, which costs
-// the usual path no registers.
-template <class T, int kLanes>
-__device__ __forceinline__ void slow_find(GateRowMemory<kLanes>& memory, const T* row, int n,
-                                          int lane, int shift, int k) {
-  using Items = GateItems<T, kLanes>;
-  const auto pair_of = [&](int e) {
-    const int at = Items::at(e, lane);
-    return at < n ? make_pair<Narrow>(order_key(widen(row[at])), at) : Narrow(0);
-  };
-  Narrow mine = 0;
-#pragma unroll 1
-  for (int e = 0; e < t::kItems; ++e) {
-    const Narrow pair = pair_of(e);
-    mine = pair > mine ? pair : mine;
-  }
-  __syncwarp();
-  memory.winners[lane] = mine;
-  if (lane == 0) memory.count = 0;
-  __syncwarp();
-  int rank = 0;
-#pragma unroll 1
-  for (int i = 0; i < kLanes; ++i) rank += memory.winners[i] > mine;
-  const unsigned holder = (__ballot_sync(~0u, mine && rank == k - 1) >> shift) &
-                          (kLanes == 32 ? ~0u : (1u << kLanes) - 1);
-  const Narrow bound = holder ? memory.winners[__ffs(static_cast<int>(holder)) - 1] : Narrow(1);
-#pragma unroll 1
-  for (int e = 0; e < t::kItems; ++e) {
-    const Narrow pair = pair_of(e);
-    if (pair >= bound) memory.found[atomicAdd(&memory.count, 1)] = pair;
-  }
-  __syncwarp();
-}
 
 template <class T, int kLanes>
 __global__ void __launch_bounds__(t::kThreads, t::kResident)
@@ -128,7 +23,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
     float x[t::kItems];
     const T* const logits =
         static_cast<const T*>(args.logits) + (active ? row : args.rows - 1) * args.stride;
-    Items::load(args, logits, lane, x);
+    Items::load(args, args.aligned, logits, lane, x);
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
@@ -143,41 +38,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
       for (int e = 0; e < t::kItems; ++e) total += denominator_term(x[e] - best);
       total = lanes_sum<kLanes>(total);
     }
-    int hits = 0;
-#pragma unroll
-    for (int e = 0; e < t::kItems; ++e) hits += !(x[e] < bound);
-    int slot = hits ? atomicAdd(&memory.count, hits) : 0;
-    if (hits && slot + hits <= memory.kRoom) {  // in any order: winners are ranked
-#pragma unroll
-      for (int e = 0; e < t::kItems; ++e) {
-        uint32_t bits;
-        memcpy(&bits, x + e, sizeof bits);
-        if (!(x[e] < bound))
-          memory.found[slot++] =
-              static_cast<Narrow>(bits) << 32 | static_cast<uint32_t>(~Items::at(e, lane));
-      }
-    }
-    __syncwarp();
-    int count = memory.count;
-    if (__any_sync(~0u, count > 3 * kLanes || bound == -INFINITY)) {
-      slow_find<T, kLanes>(memory, logits, args.n, lane, shift, k);
-      count = memory.count;
-    } else {
-      for (int i = lane; i < count; i += kLanes) {
-        const Narrow pair = memory.found[i];
-        const auto bits = static_cast<uint32_t>(pair >> 32);
-        memory.found[i] = static_cast<Narrow>(order_key(__uint_as_float(bits))) << 32 |
-                          static_cast<uint32_t>(pair);
-      }
-      __syncwarp();
-    }
-    for (int i = lane; i < count; i += kLanes) {
-      const Narrow pair = memory.found[i];
-      int better = 0;
-      for (int j = 0; j < count; ++j) better += memory.found[j] > pair;
-      if (better < k) memory.winners[better] = pair;
-    }
-    __syncwarp();
+    rank_reaching<T, kLanes>(memory, x, bound, args, logits, lane, shift, k);
     // A lane a winner: k is below the number of lanes.
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     const float logit = order_value(static_cast<uint32_t>(pair >> 32));

@@ -1,6 +1,7 @@
 // The best pairs of a block's buffer, in order: by counting where they are few, by bins where they
 // spread, by a bitonic sort where they do not.
 #pragma once
+#include "common/block_scan.cuh"
 #include "topk/select.cuh"
 
 namespace gpuprims {
@@ -70,27 +71,6 @@ __device__ __forceinline__ void block_sort(int count) {
     sort_items<Pair, kThreads, 8>(count);
 }
 
-// Sums over the threads before this one. `words` are free behind the next barrier.
-template <class Pair, int kThreads>
-__device__ __forceinline__ uint32_t sum_before(uint32_t mine) {
-  auto& s = block<Pair>();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const auto inclusive = [&](uint32_t sum) {
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const uint32_t other = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += other;
-    }
-    return sum;
-  };
-  const uint32_t sum = inclusive(mine);
-  if (lane == 31) s.words[warp][0] = sum;
-  __syncthreads();
-  const uint32_t warps = inclusive(lane < kThreads / 32 ? s.words[lane][0] : 0);
-  const uint32_t before = __shfl_sync(~0u, warps, warp == 0 ? 0 : warp - 1);
-  return sum - mine + (warp == 0 ? 0 : before);
-}
-
 // Writes to order[rank] where in the buffer the pair of that rank is, for the best k pairs: a
 // pair's rank is the number of better ones, counted by as many threads as there are for it.
 template <class Pair, int kThreads>
@@ -137,7 +117,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   const auto wanted = static_cast<uint32_t>(k);
   const uint4 size = *mine;
   uint4 start;
-  start.w = sum_before<Pair, kThreads>(size.x + size.y + size.z + size.w);
+  start.w = sum_before<kThreads>(size.x + size.y + size.z + size.w, &block<Pair>().words[0][0]);
   start.z = start.w + size.w;
   start.y = start.z + size.z;
   start.x = start.y + size.y;

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
     const int64_t begin = kThreads > 128 ? blockIdx.y * shape.chunk : 0;
     const int64_t end = begin + shape.chunk < args.n ? begin + shape.chunk : args.n;
     const RowPlace place(row, args.inner);
-    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, place, begin, end);
+    Stream<S, Pair, kThreads, kUnroll> stream(args, codec, shape, row, place, begin, end);
     int count = stream.run([&] {
       if (retry) return Pair(0);
       cudaGridDependencySynchronize();

@@ -8,6 +8,7 @@
 // the buffer of pairs overflows, a radix select keeps the best k and raises the bound; what did not
 // fit is offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
+#include "topk/part.cuh"
 #include "topk/rank.cuh"
 #include "topk/scan.cuh"
 
@@ -23,48 +24,6 @@ struct StreamShape {
   int maxima;     // split rows: numbers that the sample left, several to a group
   bool sampled;   // one block a row, longer than a tile: its sample is read first
   bool retry;     // split rows: the bound may be too high
-};
-
-// A part of a row: 16-byte vectors, and before and behind them the elements that fill none.
-// Positions are 32-bit and count from the part's first element; the plan keeps parts below 2^31
-// elements.
-template <class Key>
-struct Part {
-  static constexpr uint32_t kVector = Vector<Key>::kSize;
-  const Key* data;      // of the part's first element
-  const uint8_t* mask;  // likewise, or null
-  const TopkArgs& args;
-  uint32_t length;
-  uint32_t head;  // elements before the first vector
-  uint32_t vectors;
-
-  __device__ __forceinline__ Part(const TopkArgs& args, const RowPlace& place, int64_t begin,
-                                  int64_t end)
-      : data(static_cast<const Key*>(args.input) + place.start(args.in) + begin),
-        mask(args.mask ? args.mask + place.start(args.drop) + begin * args.drop.step : nullptr),
-        args(args),
-        length(static_cast<uint32_t>(end - begin)) {
-    const uint32_t past =
-        static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) & 15) / sizeof(Key);
-    head = past ? kVector - past : 0;
-    if (head > length) head = length;
-    vectors = (length - head) / kVector;
-  }
-
-  __device__ __forceinline__ uint32_t position(uint32_t v) const { return head + v * kVector; }
-  __device__ __forceinline__ bool keeps(uint32_t at) const {
-    return !mask || mask[at * args.drop.step];
-  }
-  // v may be any number where there is a vector: the last one stands in for those behind it.
-  __device__ __forceinline__ uint4 load(uint32_t v) const {
-    return load_streaming(data + position(v < vectors ? v : vectors - 1));
-  }
-
-  // At most 2 * kVector - 2 elements are in no vector.
-  __device__ __forceinline__ uint32_t edges() const { return length - vectors * kVector; }
-  __device__ __forceinline__ uint32_t edge(uint32_t i) const {
-    return i < head ? i : i + vectors * kVector;
-  }
 };
 
 // A pair that some element of vector v equals or beats, or 0. For long ranks and masked rows: slow.
@@ -114,6 +73,23 @@ __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&t
   return make_pair<Pair>(key, origin + part.position(from) + Vector<Key>::kSize - 1);
 }
 
+// A bound that at least k of a row's pairs reach, as a proof and not by luck: the k-th best of the
+// best of each of its first vectors. 0 where there are too few. For what has gone wrong: slow, and
+// it finds its row anew, so that the usual way keeps its registers.
+template <class Scan, class Pair, int kThreads, class Key = typename Scan::Key>
+__device__ __noinline__ Pair proven_bound(const TopkArgs& args, const KeyCodec<Key>& codec,
+                                          int64_t row) {
+  constexpr int kVectors = topk_tuning::kProofVectors;
+  const int k = static_cast<int>(args.k);
+  if (k > kVectors * 3 / 4) return 0;
+  const Part<Key> part(args, RowPlace(row, args.inner), 0, args.n);
+#pragma unroll 1
+  for (uint32_t v = threadIdx.x; v < kVectors; v += kThreads)
+    buffer<Pair>()[v] = vector_pair<Scan, Pair>(part, v, 0, codec);
+  __syncthreads();
+  return select_bound<Pair, kThreads>(kVectors, k, k);
+}
+
 template <class S, class Pair, int kThreads, int kUnroll>
 class Stream {
  public:
@@ -124,11 +100,14 @@ class Stream {
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
   static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
+  // Many rows: what a misleading sample costs is not made up for by other blocks.
+  static constexpr bool kProves = kThreads == 128 && sizeof(Pair) == 8 && sizeof(Key) > 1;
 
   __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec,
-                                    const StreamShape& shape, const RowPlace& place, int64_t begin,
-                                    int64_t end)
+                                    const StreamShape& shape, int64_t row, const RowPlace& place,
+                                    int64_t begin, int64_t end)
       : part_(args, place, begin, end),
+        row_(row),
         codec_(codec),
         shape_(shape),
         origin_(static_cast<Index>(begin)),
@@ -257,6 +236,7 @@ class Stream {
   __device__ __forceinline__ void read(bool known, uint32_t pending) {
     auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
+    bool fresh = kProves;
     while (true) {
       bool stuck = false;
       while (v < part_.vectors && part_.position(v) <= last_at_) {
@@ -273,11 +253,24 @@ class Stream {
         v += kTile;
       }
       const bool more = __syncthreads_or(stuck);
+      if (kProves && fresh && more && __syncthreads_or(stuck && v == 0)) raise_bound();
+      fresh = false;
       take_up(s.hits < kList ? s.hits : kList);
       if (!more) return;
       if (threadIdx.x == 0) s.hits = 0;
       __syncthreads();
     }
+  }
+
+  // The first tile alone fills the list: the sample had little of what is good, or the bound it
+  // gave was too high and has been dropped. Before anything but edges is in the buffer.
+  __device__ __forceinline__ void raise_bound() {
+    const Pair better = proven_bound<S, Pair, kThreads>(part_.args, codec_, row_);
+    if (better > bound_) use_bound(better);
+    if (threadIdx.x == 0) block<Pair>().count = 0;
+    __syncthreads();
+    if (threadIdx.x < part_.edges()) offer_edge(part_.edge(threadIdx.x));
+    __syncthreads();
   }
 
   // Bit u: this thread's vector u of the tile may hold an element that reaches the bound.
@@ -361,6 +354,7 @@ class Stream {
   }
 
   const Part<Key> part_;
+  const int64_t row_;
   const KeyCodec<Key>& codec_;
   const StreamShape& shape_;
   const Index origin_;  // index in the row of the part's first element

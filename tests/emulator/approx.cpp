@@ -85,7 +85,7 @@ int main(int count, char** words) {
         check<int16_t>(Dtype::i16, 2, n, 128, keep, true, distinct, seed);
       }
   const int64_t n = 8192, k = 128;
-  const ApproxPlan plan = plan_approx(n, k, 0.95);
+  const ApproxPlan plan = plan_approx(n, k, 0.95, ApproxMode::buckets);
   double mean = 0;
   const int draws = 40;
   for (int draw = 0; draw < draws; ++draw) mean += recall(n, k, plan, seed * 1000 + draw) / draws;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <type_traits>
 #include <utility>
@@ -233,6 +234,10 @@ inline int __reduce_max_sync(unsigned, int value) {
   int result = value;
   for (int i = 0; i < 32; ++i) result = std::max(result, static_cast<int>(all[i]));
   return result;
+}
+inline unsigned __reduce_add_sync(unsigned, unsigned value) {
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, value);
+  return static_cast<unsigned>(std::accumulate(all, all + 32, uint64_t{0}));
 }
 inline unsigned __reduce_or_sync(unsigned, unsigned value) {
   const uint64_t* const all = simt::meet(simt::Collective::reduce, value);

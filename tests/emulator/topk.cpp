@@ -2,17 +2,65 @@
 // all is well.
 #include <numeric>
 
-#include "topk/kernels.h"
+#include "topk/filter.h"
 
 using namespace gpuprims;
 
 namespace {
 
-enum class Data { random, few, equal, sorted };
+// hidden, shown: the least or the greatest are where a block of 128 threads takes its sample.
+enum class Data { random, few, equal, sorted, hidden, shown };
+
+// 16 runs of 32 vectors of 4, spread evenly.
+bool sampled(int64_t at, int64_t n) {
+  for (int64_t run = 0; run < 16; ++run) {
+    const int64_t start = run * (n / 4 / 32) / 16 * 128;
+    if (at >= start && at < start + 128) return true;
+  }
+  return false;
+}
+
+// The filter's kernels and the last one, with the host's sort in between.
+template <class T>
+void run_radix(const TopkArgs& args) {
+  const RadixPlan plan = plan_radix(args.dtype, args.rows, args.n, args.k, 1, 64,
+                                    args.rows > 3 ? 1 : 132);  // few blocks: one a row
+  std::vector<unsigned char> workspace(plan.bytes + 16, 0xAB);
+  unsigned char* const base = workspace.data();
+  FilterSpace space;
+  const T* values = static_cast<const T*>(args.input);
+  if (plan.filtered) {
+    space.rows = reinterpret_cast<FilterRow*>(base);
+    space.bins = reinterpret_cast<uint32_t*>(base + plan.bins_at);
+    space.counts = reinterpret_cast<uint2*>(base + plan.counts_at);
+    space.values = base + plan.values_at;
+    space.columns = reinterpret_cast<uint32_t*>(base + plan.columns_at);
+    space.chunk = plan.chunk, space.chunks = plan.chunks, space.bins_per_row = plan.bins;
+    launch_topk_filter(args, space, nullptr);
+    values = static_cast<const T*>(space.values);
+  }
+  const int64_t n = plan.sorted_n;
+  std::vector<int64_t> positions(args.rows * n);
+  std::vector<T> sorted(args.rows * n);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    int64_t* const row = positions.data() + r * n;
+    std::iota(row, row + n, 0);
+    std::stable_sort(row, row + n, [&](int64_t a, int64_t b) {
+      const T x = values[r * n + a], y = values[r * n + b];
+      return args.largest ? x > y : x < y;
+    });
+    for (int64_t i = 0; i < n; ++i) sorted[r * n + i] = values[r * n + row[i]];
+  }
+  FilterEmit emit;
+  emit.sorted = sorted.data(), emit.positions = positions.data(), emit.columns = space.columns;
+  emit.values = args.values, emit.indices = args.indices;
+  emit.rows = args.rows, emit.k = args.k, emit.pitch = n;
+  launch_topk_emit(emit, sizeof(T), true, nullptr);
+}
 
 template <class T>
-void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest,
-           unsigned seed) {
+void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest, unsigned seed,
+           TopkAlgo forced = TopkAlgo::automatic, int sms = 132) {
   std::mt19937 random(seed);
   simt::random.seed(seed);
   std::vector<T> storage(rows * n + 64);
@@ -20,6 +68,11 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   while (reinterpret_cast<uintptr_t>(x) % 16) ++x;
   for (int64_t i = 0; i < rows * n; ++i) {
     const int drawn = static_cast<int>(random() % 20001) - 10000;
+    if (data >= Data::hidden) {
+      const int there = sampled(i % n, n) ? (data == Data::shown ? 20000 : -20000) : 0;
+      x[i] = static_cast<T>(drawn + there);
+      continue;
+    }
     x[i] = static_cast<T>(data == Data::random  ? drawn
                           : data == Data::few   ? drawn % 3
                           : data == Data::equal ? 1
@@ -27,7 +80,9 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   }
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
-  const TopkPlan plan = plan_topk({dtype, rows, n, k, 132});
+  TopkProblem problem{dtype, rows, n, k, sms, forced};
+  problem.vectors = forced == TopkAlgo::lanes;
+  const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
   args.input = x;
@@ -37,6 +92,10 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.in = {n, n, 1};
   if (plan.algo == TopkAlgo::warp_row)
     launch_topk_warp(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::lanes)
+    launch_topk_lanes(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::radix)
+    run_radix<T>(args);
   else if (plan.algo == TopkAlgo::sort)
     launch_topk_sort(args, plan, workspace.data(), nullptr);
   else
@@ -75,5 +134,16 @@ int main(int count, char** words) {
       check<int64_t>(Dtype::i64, rows, n, k, data, false, seed);
     }
   }
+  check<float>(Dtype::f32, 2, 3000, 3000, Data::few, true, seed, TopkAlgo::sort);
+  for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
+    for (const auto& [n, k] : {std::pair{100, 5}, {16, 4}, {256, 8}, {500, 24}})
+      check<float>(Dtype::f32, 11, n, k, data, true, seed, TopkAlgo::lanes);
+    check<float>(Dtype::f32, 2, 20011, 4500, data, seed % 2, seed, TopkAlgo::radix);
+    check<uint8_t>(Dtype::u8, 1, 30001, 5000, data, true, seed, TopkAlgo::radix);
+    check<int64_t>(Dtype::i64, 2, 9001, 300, data, false, seed, TopkAlgo::radix);
+    check<int16_t>(Dtype::i16, 4, 17001, 30, data, true, seed, TopkAlgo::radix);
+  }
+  for (Data data : {Data::random, Data::hidden, Data::shown, Data::sorted})
+    check<float>(Dtype::f32, 3, 20000, 64, data, true, seed, TopkAlgo::block_row, 1);
   check<float>(Dtype::f32, 530, 600, 20, Data::random, true, seed);  // small blocks
 }

@@ -16,26 +16,26 @@ Enum named(const std::string& name, const char* (*text)(Enum), int count) {
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int sms,
-              const std::string& forced) {
+              const std::string& forced, bool vectors) {
   TopkProblem problem;
   problem.dtype = named<Dtype>(dtype, dtype_name, static_cast<int>(Dtype::boolean) + 1);
   problem.rows = rows;
   problem.n = n;
   problem.k = k;
   problem.sms = sms;
-  problem.forced =
-      named<TopkAlgo>(forced, topk_algo_name, static_cast<int>(TopkAlgo::thread_row) + 1);
+  problem.forced = named<TopkAlgo>(forced, topk_algo_name, kTopkAlgos);
+  problem.vectors = vectors;
   const TopkPlan p = plan_topk(problem);
   using py::literals::operator""_a;
   return py::dict("algo"_a = topk_algo_name(p.algo), "threads"_a = p.threads, "grid"_a = p.grid,
                   "wide"_a = p.wide, "lanes"_a = p.lanes, "splits"_a = p.splits,
                   "chunk"_a = p.chunk, "smem"_a = p.smem, "workspace"_a = p.workspace,
-                  "traffic"_a = p.traffic);
+                  "filtered"_a = p.filtered, "traffic"_a = p.traffic);
 }
 
 }  // namespace
 
 void bind_topk(py::module_& m) {
   m.def("plan_topk", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"), py::arg("k"),
-        py::arg("sms") = 132, py::arg("forced") = "automatic");
+        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false);
 }

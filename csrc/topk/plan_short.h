@@ -1,0 +1,75 @@
+// Plans for short rows: warp_row and thread_row.
+#pragma once
+#include <algorithm>
+
+#include "topk/plan_types.h"
+
+namespace gpuprims {
+
+// Lanes a row: k must stay below 3/4 of them, or the lanes' best elements bound nothing.
+constexpr int topk_lanes(int64_t n, int64_t k) {
+  for (int lanes : {8, 16, 32})
+    if (n <= lanes * topk_tuning::kWarpItems && k * 4 <= lanes * 3) return lanes;
+  return 0;
+}
+
+inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
+  plan.algo = TopkAlgo::warp_row;
+  plan.lanes = topk_lanes(p.n, p.k);
+  plan.threads = 128;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
+  return plan;
+}
+
+inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
+  plan = plan_topk_warp(p, plan);
+  plan.algo = TopkAlgo::lanes;
+  return plan;
+}
+
+// Rows for which thread_row is: short ones, and enough of them that latency does not matter.
+inline bool topk_thread_fits(const TopkProblem& p) {
+  return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+}
+
+// A warp's shared memory in thread_row: rows, their mask, each lane's list; the winners are laid
+// over all three at the end.
+struct TopkThreadMemory {
+  int share = 0;  // vectors a lane
+  int slots = 0;  // of a lane's list
+  int64_t mask = 0, list = 0, bytes = 0;
+};
+
+inline TopkThreadMemory topk_thread_memory(const TopkProblem& p, int lanes) {
+  const int64_t rows = 32 / lanes, size = dtype_bytes(p.dtype), winners = rows * (p.k | 1);
+  TopkThreadMemory m;
+  m.share = static_cast<int>(divide_up(divide_up(p.n, topk_vector(p.dtype)), lanes));
+  const int elements = m.share * topk_vector(p.dtype);
+  m.slots = elements <= 32 ? 32 : elements <= 128 ? 64 : 128;  // half of the elements, or k groups
+  m.mask = round_up(rows * p.n * size, 16) + 32;  // a vector may be read that starts in the row
+  m.list = m.mask + (p.masked ? round_up(rows * p.n, 16) : 0);
+  m.bytes = std::max(m.list + 32 * m.slots, round_up(winners * size, 8) + winners * 8);
+  m.bytes = round_up(m.bytes, 128);
+  return m;
+}
+
+inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  plan.algo = TopkAlgo::thread_row;
+  plan.lanes = 1;
+  TopkThreadMemory memory = topk_thread_memory(p, plan.lanes);
+  const auto more = [&] {
+    if (memory.share * topk_vector(p.dtype) > t::kThreadShare) return true;
+    return p.n >= 2 * plan.lanes * t::kThreadElements &&
+           (memory.bytes > t::kThreadTile ||
+            p.rows * plan.lanes < int64_t{32} * t::kThreadWarps * p.sms);
+  };
+  while (plan.lanes < t::kThreadLanes && more()) memory = topk_thread_memory(p, plan.lanes *= 2);
+  const int warps = memory.bytes <= 6 * 1024 ? 4 : memory.bytes <= 12 * 1024 ? 2 : 1;
+  plan.threads = 32 * warps;
+  plan.smem = warps * memory.bytes;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
+  return plan;
+}
+
+}  // namespace gpuprims

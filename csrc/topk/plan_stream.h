@@ -1,0 +1,103 @@
+// Plans for rows that are streamed: block_row and split_row.
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "topk/plan_types.h"
+
+namespace gpuprims {
+
+// Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly
+// ever r are seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies
+// below the k-th largest. r = k needs no luck: k elements above a bound prove it.
+inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas) {
+  const double mean = static_cast<double>(k) * static_cast<double>(sample) / static_cast<double>(n);
+  const auto rank = static_cast<int64_t>(std::ceil(mean + sigmas * std::sqrt(mean) + sigmas + 2));
+  return std::min(k, rank);
+}
+
+// Bytes of shared memory behind BlockMemory: pairs and their positions, 4 words a thread, positions
+// of the best k.
+constexpr int64_t stream_memory(int64_t capacity, int64_t k, int threads, int64_t pair) {
+  return capacity * (pair + 2) + threads * 16 + round_up(k * 2, 16);
+}
+
+inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  const int vector = topk_vector(p.dtype);
+  const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
+  bool alone = false;  // a block shall have a multiprocessor to itself
+  if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
+      !rare) {
+    plan.threads = 128;  // eight blocks a multiprocessor
+  } else {
+    const int64_t tile = int64_t{512} * plan.unroll * vector;
+    // One block a multiprocessor for latency, two for bandwidth.
+    alone = (p.rows > 16 || p.n <= 2 * tile * p.sms / p.rows) && !rare;
+    plan.threads = 512;
+    if (p.forced != TopkAlgo::block_row && p.n > tile)
+      plan.splits = static_cast<int>(std::clamp<int64_t>(
+          p.sms * (alone ? 1 : 2) / p.rows, 1,
+          std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile / 2), t::kMaxSplits)));
+    if ((divide_up(p.n, plan.splits) <= tile / 2 || p.rows > p.sms) &&
+        p.k <= 256 * t::kSortedItems && !rare)
+      plan.threads = 256;
+  }
+  const int64_t tile = int64_t{plan.threads} * plan.unroll * vector;
+  if (p.forced == TopkAlgo::split_row && plan.splits == 1) plan.splits = 2;
+  plan.splits = std::max<int>(plan.splits, static_cast<int>(divide_up(p.n, t::kMaxChunk)));
+  plan.chunk = round_up(divide_up(p.n, plan.splits), vector * 32);
+  plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
+  plan.algo = plan.splits > 1 ? TopkAlgo::split_row : TopkAlgo::block_row;
+  if (plan.threads == 512 && !alone && plan.splits > 1)
+    plan.unroll = 4;  // which only split rows have
+  plan.grid = std::min<int64_t>(p.rows, INT32_MAX / plan.splits) * plan.splits;
+  // Room for k and a good deal of candidates, and for the sort of k.
+  plan.capacity = std::max(static_cast<int>(p.k) + (plan.threads == 128 ? 1216 : 1600),
+                           static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
+  if (plan.splits > 1) {
+    // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
+    // ones).
+    const int64_t per_block = int64_t{t::kSampleThreads} * t::kSampleVectors * vector;
+    const int64_t blocks =
+        std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
+    plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
+    const int64_t sample = plan.sample_blocks * per_block;
+    plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
+    plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
+    const int threads = plan.sample_blocks * t::kSampleThreads;
+    if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
+    plan.sample_lanes = 1;
+    while (plan.sample_lanes < t::kSampleThreads && plan.groups * plan.sample_lanes * 2 <= threads)
+      plan.sample_lanes *= 2;
+    plan.maxima = threads / plan.sample_lanes;
+    // Room for what the row's last block merges, and for sorted rows, whose winners are all in one
+    // block and whose sample says less.
+    plan.capacity = std::max(plan.capacity, plan.wide ? 4096 : 6144);
+    plan.flush = static_cast<int>(std::max<int64_t>(p.k, 1024));
+    plan.retry = plan.rank < p.k || p.masked;
+  } else {
+    plan.sampled = plan.chunk > tile;
+    const int loads = plan.sampled ? t::kSampleLoads : plan.unroll;
+    const int64_t seen = std::min<int64_t>(int64_t{plan.threads} * loads * vector, plan.chunk);
+    const int64_t rank = topk_sample_rank(p.k, plan.chunk, seen, 3);
+    const bool by_warps = plan.threads == 128 && !plan.wide && !plan.sampled && !p.masked;
+    const int few = t::groups_for(rank) && by_warps ? t::kMaxGroups : t::groups_for(rank);
+    plan.groups = few ? few : rank * 2 <= plan.threads ? plan.threads : plan.threads * loads;
+    plan.rank = rank * 4 <= plan.groups * 3LL ? static_cast<int>(rank) : 0;
+  }
+  plan.capacity = static_cast<int>(round_up(std::max(plan.capacity, plan.groups), 8));
+  const int64_t pair = plan.wide ? 16 : 8;
+  plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
+  const int64_t most = p.smem - t::kBlockBytes;
+  if (plan.smem > most) plan.threads = 0;  // too little shared memory for such k
+  if (alone && plan.splits > 1)
+    plan.smem = std::max(plan.smem, std::min<int64_t>(most, t::kHalfMemory));
+  if (plan.splits > 1)
+    plan.workspace = round_up(p.rows * 12, 256) + p.rows * plan.splits * plan.flush * pair +
+                     p.rows * plan.maxima * pair;
+  return plan;
+}
+
+}  // namespace gpuprims

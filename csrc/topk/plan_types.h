@@ -1,0 +1,113 @@
+// What a plan is made from and of, and all of topk's tuning constants.
+#pragma once
+#include <cstdint>
+
+#include "common/dtype.h"
+
+namespace gpuprims {
+
+enum class TopkAlgo : int32_t {
+  automatic = 0,
+  warp_row = 1,    // a warp a row, keys in registers
+  block_row = 2,   // a block a row, one read
+  split_row = 3,   // several blocks a row, one read, the last block merges
+  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
+  thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
+  radix = 6,       // the best k by radix select where they are a small part, then csrc/sort: any k
+  lanes = 7,       // as warp_row, for the largest of floats whose order the card compares
+};
+constexpr int kTopkAlgos = 8;
+
+constexpr const char* topk_algo_name(TopkAlgo algo) {
+  constexpr const char* names[] = {"automatic", "warp_row",   "block_row", "split_row",
+                                   "sort",      "thread_row", "radix",     "lanes"};
+  return names[static_cast<int>(algo)];
+}
+
+struct TopkProblem {
+  Dtype dtype = Dtype::f32;
+  int64_t rows = 1;
+  int64_t n = 1;
+  int64_t k = 1;
+  int sms = 132;
+  TopkAlgo forced = TopkAlgo::automatic;
+  bool masked = false;
+  int64_t smem = 227 << 10;  // most shared memory a block may ask for
+  int64_t inner = 1;         // as in TopkArgs
+  int index_bits = 64;
+  bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
+                         // nothing is masked or strided
+};
+
+struct TopkPlan {
+  TopkAlgo algo = TopkAlgo::warp_row;
+  int threads = 256;
+  int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
+  int64_t grid = 0;
+  bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
+  // warp_row, thread_row
+  int lanes = 0;  // lanes a row; in warp_row of 16 elements each
+  // block_row, split_row
+  int splits = 1;         // blocks a row
+  int64_t chunk = 0;      // elements a block
+  int capacity = 0;       // candidates a block's shared memory holds
+  bool sampled = false;   // the chunk is longer than a tile: a sample of that size is read first
+  int rank = 0;           // the threshold is the rank-th largest of the sampled group maxima
+  int groups = 0;         // number of group maxima
+  int sample_blocks = 0;  // of a split row's sample
+  int sample_lanes = 0;   // lanes whose best makes one number of the sample
+  int maxima = 0;         // such numbers a row
+  bool retry = false;     // the row's bound may be too high: a second kernel looks
+  int flush = 0;          // candidates a block hands to the merge
+  // sort
+  int tile = 0;
+  // radix
+  bool filtered = false;  // only the best k are sorted
+  // all
+  int64_t smem = 0;
+  int64_t workspace = 0;  // bytes
+  int64_t traffic = 0;    // bytes that move through device memory
+};
+
+namespace topk_tuning {
+constexpr int kMaxStreamK = 4096;    // larger k sort
+constexpr int kWarpItems = 16;       // elements a lane of warp_row
+constexpr int kSampleLoads = 4;      // of a block's own sample, a thread
+constexpr int kProofVectors = 1024;  // a row's first, whose best prove a bound; of a buffer's size
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
+// which else crowd where the sample's blocks have left.
+constexpr int kHalfMemory = 116 * 1024;
+constexpr int kBlockBytes = 8 * 1024;  // at least what BlockMemory takes beside that
+constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
+constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
+constexpr int kSampleVectors = 2;      // each thread this many vectors
+constexpr int kMaxSampleBlocks = 512;  // a row
+constexpr int kManyGroups =
+    1024;  // group maxima of a row where the rank is too high for kMaxGroups
+constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
+constexpr int kMaxSplits = 1024;        // blocks a row
+constexpr int kSortTile = 2048;
+constexpr int kLanesFrom = 128;         // elements a row, from which lanes beats thread_row
+constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
+constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;         // most lanes a row
+constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident
+constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
+constexpr int kThreadElements = 16;     // elements worth a lane
+
+// Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
+// the same rank leaves fewer candidates.
+constexpr int groups_for(int64_t want) {
+  for (int groups : {32, 64})
+    if (want * 3 <= groups * 2) return groups;
+  return want * 4 <= kMaxGroups * 3 ? kMaxGroups : 0;
+}
+}  // namespace topk_tuning
+
+constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements a 16-byte load
+constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace gpuprims
