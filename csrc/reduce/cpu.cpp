@@ -288,7 +288,7 @@ TensorPtr reduce_cpu(const Tensor& input, int64_t op, const MaybeDims& dims, boo
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
   TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype),
                            shape.output, shape.out_rank);
-  ReduceArgs args = args_for(shape, correction);
+  ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   const ReduceFamily family = family_of(shape.op);
   std::optional<Tensor> copy;
   attach(args, input, shape, family, is_arg(shape.op), copy);
@@ -302,7 +302,7 @@ StatsResult stats_cpu(const Tensor& input, const MaybeDims& dims, bool keepdim, 
   ReduceShape shape = check_stats(input, dims, keepdim, indices);
   StatsResult result = allocate_stats(input, shape, indices);
   shape.op = ReduceOp::var;
-  ReduceArgs args = args_for(shape, correction);
+  ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   args.indices = indices;
   std::optional<Tensor> copy;
   attach(args, input, shape, ReduceFamily::stats, indices, copy);

@@ -77,10 +77,7 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
   check(plan.grid <= INT32_MAX, op, ": too many results for one launch");
-  // Values of 4-byte integers have 32 bits there.
-  if (plan.algo == ReduceAlgo::long_rows && args.dtype == Dtype::u32 && !args.decode.nonzero &&
-      family != ReduceFamily::additive)
-    args.decode.flip ^= uint64_t{1} << 31;
+  fit_decode(args, plan, family);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> scratch, own;
   if (plan.parts > 1) {
@@ -98,7 +95,7 @@ TensorPtr reduce_cuda(const Tensor& input, int64_t op, const MaybeDims& dims, bo
   const DeviceGuard guard(device);
   TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype),
                            shape.output, shape.out_rank);
-  ReduceArgs args = args_for(shape, correction);
+  ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   const ReduceFamily family = family_of(shape.op);
   std::optional<Tensor> copy;
   attach(args, input, shape, family, is_arg(shape.op), copy);
@@ -114,7 +111,7 @@ StatsResult stats_cuda(const Tensor& input, const MaybeDims& dims, bool keepdim,
   const DeviceGuard guard(device);
   StatsResult result = allocate_stats(input, shape, indices);
   shape.op = ReduceOp::var;
-  ReduceArgs args = args_for(shape, correction);
+  ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   args.indices = indices;
   std::optional<Tensor> copy;
   attach(args, input, shape, ReduceFamily::stats, indices, copy);
@@ -133,7 +130,7 @@ TensorPtr dot_cuda(const Tensor& input, const Tensor& other) {
   shape.dtype = shape.out_dtype = dtype;
   shape.rank = 1;
   shape.reduced[0] = true;
-  ReduceArgs args = args_for(shape, 1.0);
+  ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, 1.0);
   std::optional<Tensor> copy;
   attach(args, x, shape, ReduceFamily::dot, false, copy);
   args.other = y.const_data_ptr();

@@ -133,7 +133,7 @@ template <class Op, class Raw, int Loads, bool Pair>
 __global__ void __launch_bounds__(kRowThreads)
     long_rows(const __grid_constant__ ReduceArgs args, int64_t parts, int per) {
   using State = typename Op::State;
-  __shared__ alignas(16) unsigned char memory[kFinish * sizeof(State)];
+  __shared__ __align__(16) unsigned char memory[kFinish * sizeof(State)];
   State* const states = reinterpret_cast<State*>(memory);
   const Op op = make_op<Op>(args);
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;

@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads)
     strided_rows(const __grid_constant__ ReduceArgs args,
                  const __grid_constant__ StridedShape shape) {
   using State = typename Op::State;
-  __shared__ alignas(16) unsigned char memory[reduce_tuning::kThreads * Wide * sizeof(State)];
+  __shared__ __align__(16) unsigned char memory[reduce_tuning::kThreads * Wide * sizeof(State)];
   State* const states = reinterpret_cast<State*>(memory);
   const Op op = make_op<Op>(args);
   const int64_t tile = blockIdx.x % shape.tiles, block = blockIdx.x / shape.tiles;
