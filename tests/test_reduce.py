@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reduce_reference import tree
 
 import torch_gpuprims as gp
+import torch_gpuprims.nn
 from torch_gpuprims.reduce import REDUCE_OPS
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -45,10 +46,13 @@ def integers(x: torch.Tensor) -> np.ndarray:
 def expected(x: torch.Tensor, op: str, dim: int) -> torch.Tensor:
     """PyTorch's answer in float64; NumPy's exact integers."""
     if not x.dtype.is_floating_point and op in ("max", "min", "sum", "argmax", "argmin"):
-        values = integers(x).astype(object)
+        values = integers(x)
         if op in ("argmax", "argmin"):
             return torch.from_numpy(np.asarray(getattr(np, op)(x.cpu().numpy(), dim)))
-        return torch.from_numpy(np.asarray(getattr(np, op)(values, dim)).astype(np.uint64 if x.dtype == torch.uint64 else np.int64))
+        result = np.asarray(getattr(np, op)(values, dim), dtype=object)
+        if x.dtype == torch.uint64:
+            return torch.from_numpy(np.asarray(result % 2**64).astype(np.uint64))
+        return torch.from_numpy(result.astype(np.int64))
     x = x.cpu().double()
     match op:
         case "max" | "min":
@@ -235,11 +239,11 @@ def test_argmax_counts_in_the_order_of_indices(device: str) -> None:
 
 def test_variance_is_accurate_far_from_zero(device: str) -> None:
     for n in (50, 1000, 5000, 100_000):
-        for offset in (1e3, 1e5):
+        for offset, tolerance in ((1e3, 1e-5), (1e5, 1e-4)):  # float32 means are 0.004 off at 1e5
             x = (make((2, n), torch.float64, "cpu", n) + offset).float()
             want = x.double().var(-1)
             for source, dim in ((x.to(device), 1), (x.t().contiguous().to(device), 0)):
-                torch.testing.assert_close(gp.reduce(source, "var", dim).cpu().double(), want, rtol=2e-5, atol=0)
+                torch.testing.assert_close(gp.reduce(source, "var", dim).cpu().double(), want, rtol=tolerance, atol=0)
         first = make((2, n), torch.float64, "cpu", n).float()
         first[:, 0] = 1e4  # an outlier where sums are shifted from
         want = first.double().var(-1)

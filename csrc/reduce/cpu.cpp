@@ -87,7 +87,14 @@ struct CpuExtreme {
   bool least, magnitude;
 
   bool has_lines() const { return !magnitude && !kHalf<T>; }
-  State identity() const { return State(0); }  // of no elements: the checks refuse that
+  State identity() const {
+    using Limits = std::numeric_limits<State>;
+    if (magnitude) return State(0);
+    if constexpr (std::is_floating_point_v<State>)
+      return least ? Limits::infinity() : -Limits::infinity();
+    else
+      return least ? Limits::max() : Limits::lowest();
+  }
   State combine(State a, State b) const {
     const bool better = least ? b < a : b > a;
     return better || b != b ? b : a;
