@@ -11,8 +11,12 @@ from ._dispatch import apply, bare_apply, below_autograd, direct, light_autograd
 from .reduce_fake import reduced_dims
 
 _ops = torch.ops.gpuprims
-_op = _ops.reduce.default
-_call, _handle = direct(_op)
+_call, _handle = direct(_ops.reduce.default)
+
+
+def _reduced(x: torch.Tensor, op: int, dims: list[int], keepdim: bool = True) -> torch.Tensor:
+    """A reduction within a gradient: what functorch may differentiate again."""
+    return run_reduce(x, op, dims, keepdim, -1, 1.0)
 
 
 def _wide(t: torch.Tensor, ctx: Any) -> torch.Tensor:
@@ -44,7 +48,7 @@ def _first_extremum(x: torch.Tensor, grad: torch.Tensor, ctx: Any, least: bool) 
     flat = _rows(x.detach(), ctx.dims)
     if len(ctx.dims) == x.dim():
         flat = flat.reshape(-1)
-    at = _op(flat, codes.ARGMIN if least else codes.ARGMAX, [-1], True)
+    at = _reduced(flat, codes.ARGMIN if least else codes.ARGMAX, [-1])
     narrow = grad.reshape(at.shape)
     return _unrows(grad.new_zeros(flat.shape).scatter(-1, at, narrow), x.shape, ctx.dims)
 
@@ -104,13 +108,13 @@ def _gradient(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
     if op == codes.NORM1:
         return wide * x.sgn()
     if op == codes.VAR:
-        mean = _op(x, codes.MEAN, ctx.dims, True) if ctx.dims else x
+        mean = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
         return wide * _centred(x, mean, _count(x, ctx.dims), ctx.correction)
     out = _wide(ctx.saved_tensors[1], ctx)
     if op == codes.NORM2:
         return wide * torch.where(out == 0, 0, x / out)
     if op == codes.STD:
-        mean = _op(x, codes.MEAN, ctx.dims, True) if ctx.dims else x
+        mean = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
         slope = torch.where(out == 0, 0, wide / (2 * out))
         return slope * _centred(x, mean, _count(x, ctx.dims), ctx.correction)
     return wide * (x - torch.where(out.isinf(), 0, out)).exp()  # logsumexp
@@ -141,7 +145,7 @@ def _stats_backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         part = (_wide(mean, ctx) / n).expand(x.shape)
         total = part if total is None else total + part
     if var is not None:
-        centre = _op(x, codes.MEAN, ctx.dims, True) if ctx.dims else x
+        centre = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
         part = _wide(var, ctx) * _centred(x, centre, n, ctx.correction)
         total = part if total is None else total + part
     return total, None, None, None, None
@@ -201,7 +205,7 @@ def _vmap_dot(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args
     x, y = (_batched(t, at, info.batch_size) for t, at in zip(args, in_dims, strict=True))
     torch._check(x.dim() == 2 and y.dim() == 2, lambda: "dot: input and other must be vectors of one length")
     wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
-    return _op(x.to(wide) * y.to(wide), codes.SUM, [1]).to(x.dtype), 0
+    return _reduced(x.to(wide) * y.to(wide), codes.SUM, [1], False).to(x.dtype), 0
 
 
 # Registration ---------------------------------------------------------------------------------------------

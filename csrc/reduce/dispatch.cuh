@@ -7,13 +7,14 @@ namespace gpuprims {
 
 template <class Op, class Raw, ReduceFamily family, Dtype dtype>
 cudaError_t launch_floating(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
+  constexpr Dtype kAcc = sizeof(typename Op::Value) == 8 ? Dtype::f64 : Dtype::f32;
   switch (plan.algo) {
     case ReduceAlgo::packed_rows:
       return launch_packed_rows<Op, Raw>(args, plan, stream);
     case ReduceAlgo::long_rows:
       return launch_long_rows<Op, Raw>(args, plan, stream);
     default:
-      return launch_strided<Op, Raw, strided_columns(family, dtype)>(args, plan, stream);
+      return launch_strided<Op, Raw, strided_columns(family, dtype, kAcc)>(args, plan, stream);
   }
 }
 

@@ -59,7 +59,7 @@ struct ReduceProblem {
   ReduceFamily family = ReduceFamily::additive;
   ReduceLayout layout;
   int sms = 132;
-  bool integer = false;      // elements are looked at as integers
+  Dtype acc = Dtype::f32;    // i64: elements are looked at as integers
   bool float_lanes = true;   // the family has contiguous kernels for this dtype
   bool short_rows = true;   // and packed_rows
   int state_bytes = 4;
@@ -110,24 +110,24 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
 
 // Which kernels there are for elements accumulated in `acc`.
 inline void set_lanes(ReduceProblem& p, Dtype acc) {
-  p.integer = acc == Dtype::i64;
-  p.float_lanes = !p.integer || p.family == ReduceFamily::additive ||
+  const bool integer = acc == Dtype::i64;
+  p.acc = acc;
+  p.float_lanes = !integer || p.family == ReduceFamily::additive ||
                   p.family == ReduceFamily::extreme ||
                   (p.family == ReduceFamily::arg && dtype_bytes(p.dtype) >= 4);
-  p.short_rows = !p.integer;
+  p.short_rows = !integer;
   p.state_bytes = state_bytes(p.family, acc);
 }
 
 constexpr int reduce_vector(Dtype t) { return 16 / dtype_bytes(t); }
 
-// Elements of VEC columns are held by a thread of the strided kernels.
-constexpr int strided_columns(ReduceFamily family, Dtype dtype, bool integer = false) {
-  const int bytes = dtype_bytes(dtype);
-  if (integer) return 2;
-  if (bytes == 8) return family == ReduceFamily::additive || family == ReduceFamily::extreme ? 2 : 1;
-  if (family == ReduceFamily::additive || family == ReduceFamily::extreme) return 4;
-  if (family == ReduceFamily::stats) return bytes == 2 ? 2 : 1;
-  return bytes == 2 ? 4 : 2;
+// Columns that a thread of the strided kernels has: 8 bytes of a row, for what has small states.
+constexpr int strided_columns(ReduceFamily family, Dtype dtype, Dtype acc) {
+  const bool small = family == ReduceFamily::additive || family == ReduceFamily::extreme;
+  if (acc == Dtype::i64) return 2;
+  if (acc == Dtype::f64) return 1;
+  if (dtype_bytes(dtype) == 2) return small ? 4 : 2;
+  return family == ReduceFamily::stats ? 1 : 2;
 }
 
 // Which rows a thread of the strided kernels adds, in what order: see docs/reduce.md. Bits of the
@@ -159,9 +159,9 @@ inline void plan_tree(ReducePlan& plan, int64_t n) {
 inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const ReduceLayout& l = p.layout;
   plan.algo = ReduceAlgo::strided;
-  if (p.integer) plan.vector = 4;  // their sums are the same in any order
+  if (p.acc == Dtype::i64) plan.vector = 4;  // their sums are the same in any order
   plan_tree(plan, l.n);
-  plan.wide = strided_columns(p.family, p.dtype, p.integer);
+  plan.wide = strided_columns(p.family, p.dtype, p.acc);
   plan.parts = plan.chunks;
   plan.loads = l.kept_dims > 0 && l.kept_step[0] == 1 && l.kept_size[0] % plan.wide == 0;
   for (int i = 1; i < l.kept_dims; ++i) plan.loads &= l.kept_step[i] % plan.wide == 0;

@@ -53,6 +53,19 @@ __global__ void __launch_bounds__(kRowThreads)
   if (lane == 0 && real) finish(op, args, place.out, state);
 }
 
+// Rounded before it is added to anything: dot is the sum of products, bit for bit.
+template <class A>
+__device__ __forceinline__ A product_of(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>)
+    return __fmul_rn(a, b);
+  else
+    return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
 // Products of two packs enter.
 template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bundle& bundle,
@@ -61,7 +74,7 @@ __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bu
   typename Op::Value x[V];
 #pragma unroll
   for (int e = 0; e < V; ++e)
-    x[e] = a.valid >> e & 1 ? element<Op>(a.get(e), d) * element<Op>(b.get(e), d) : op.pad();
+    x[e] = a.valid >> e & 1 ? product_of(element<Op>(a.get(e), d), element<Op>(b.get(e), d)) : op.pad();
   bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
 }
 

@@ -10,7 +10,10 @@ struct StridedShape {
   int64_t tiles, parts;
   int columns, rows, depth, octets, levels, accumulators;
   int row_shift;  // log2 of rows
-  bool loads, rows_inner;
+  bool loads;  // of all columns of a thread at once, from rows with one step between them
+  bool rows_inner;
+  int reach;      // the last row of a bundle
+  int64_t step, jump[8];
   int offset[8], stride[8];
 };
 
@@ -21,13 +24,13 @@ struct Rows {
   __device__ __forceinline__ uint32_t operator()(int e) const { return first + offset[e]; }
 };
 
-template <class Raw, int Wide>
-struct Line {  // the same row of Wide columns
-  Raw raw[Wide];
+template <class Raw>
+struct Loaded {
+  using Type = Raw;
 };
-template <int Wide>
-struct Line<AnyInteger, Wide> {
-  int64_t raw[Wide];
+template <>
+struct Loaded<AnyInteger> {
+  using Type = int64_t;
 };
 
 __device__ __forceinline__ int64_t load_integer(const void* input, int64_t at, const Decode& d) {
@@ -43,73 +46,83 @@ __device__ __forceinline__ int64_t load_integer(const void* input, int64_t at, c
   }
 }
 
-// Columns at `column` offsets, of which the first may begin one load of all.
+// The Wide columns of a thread, by their offsets; neighbours where one load takes them all.
 template <class Raw, int Wide>
-__device__ __forceinline__ Line<Raw, Wide> load_line(const void* input, const int64_t (&column)[Wide],
-                                                     int64_t offset, bool together,
-                                                     const Decode& d) {
-  Line<Raw, Wide> line;
-  if constexpr (std::is_same_v<Raw, AnyInteger>) {
-#pragma unroll
-    for (int v = 0; v < Wide; ++v) line.raw[v] = load_integer(input, column[v] + offset, d);
-  } else {
-    const Raw* const from = static_cast<const Raw*>(input) + offset;
-    struct alignas(sizeof(Raw) * Wide) Bits {
-      Raw raw[Wide];
-    };
-    if (together) {
-      const Bits bits = *reinterpret_cast<const Bits*>(from + column[0]);
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) line.raw[v] = bits.raw[v];
-    } else {
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) line.raw[v] = from[column[v]];
-    }
+struct Columns {
+  using Type = typename Loaded<Raw>::Type;
+  struct alignas(sizeof(Type) * Wide) Line {
+    Type raw[Wide];
+  };
+  const void* input;
+  int64_t at[Wide];
+
+  __device__ __forceinline__ Type get(int v, int64_t offset, const Decode& d) const {
+    if constexpr (std::is_same_v<Raw, AnyInteger>)
+      return load_integer(input, at[v] + offset, d);
+    else
+      return static_cast<const Raw*>(input)[at[v] + offset];
   }
-  return line;
-}
+  __device__ __forceinline__ Line get_all(int64_t offset) const {
+    return *reinterpret_cast<const Line*>(static_cast<const Type*>(input) + at[0] + offset);
+  }
+};
 
-template <class Op, class Raw, int Wide>
-__device__ __forceinline__ typename Op::Value line_value(const Line<Raw, Wide>& line, int v,
-                                                         const Decode& d) {
-  if constexpr (std::is_same_v<Raw, AnyInteger>)
-    return line.raw[v];
+template <class Op, class Loaded>
+__device__ __forceinline__ typename Op::Value loaded_value(const Loaded& raw, const Decode& d) {
+  if constexpr (std::is_same_v<Loaded, int64_t>)
+    return raw;
   else
-    return element<Op>(line.raw[v], d);
+    return element<Op>(raw, d);
 }
 
-// One bundle of rows, from `first` on, all its steps, for Wide columns.
+// One bundle of rows, from `first` on, all its steps. Loads of a step come before their use.
 template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void add_octet(const Op& op, const ReduceArgs& args,
-                                          const StridedShape& shape, const int64_t (&column)[Wide],
-                                          int64_t base, uint32_t first, int count,
+                                          const StridedShape& shape,
+                                          const Columns<Raw, Wide>& columns, int64_t base,
+                                          uint32_t first, int count,
                                           typename Op::State (&out)[Wide]) {
   typename Op::template Bundle<8> bundles[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) bundles[v].begin(op, first);
 #pragma unroll 1
   for (int p = first; p < count; p += shape.accumulators) {
-    Line<Raw, Wide> lines[8];
-    uint32_t valid = 0;
+    typename Columns<Raw, Wide>::Line lines[8];
+    uint32_t valid = kAllValid;
+    if (shape.loads && p + shape.reach < count) {
+      const int64_t start = (base + p) * shape.step;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      const int at = p + shape.offset[e];
-      if (at >= count) continue;
-      valid |= 1u << e;
-      lines[e] = load_line<Raw, Wide>(args.input, column, reduced_offset(args.layout, base + at),
-                                      shape.loads, args.decode);
+      for (int e = 0; e < 8; ++e) lines[e] = columns.get_all(start + shape.jump[e]);
+    } else {
+      valid = 0;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int at = p + shape.offset[e];
+        if (at >= count) continue;
+        valid |= 1u << e;
+        const int64_t row = reduced_offset(args.layout, base + at);
+#pragma unroll
+        for (int v = 0; v < Wide; ++v) lines[e].raw[v] = columns.get(v, row, args.decode);
+      }
     }
     const Rows rows{shape.offset, static_cast<uint32_t>(p)};
+    if (valid == kAllValid) {
 #pragma unroll
-    for (int v = 0; v < Wide; ++v) {
-      typename Op::Value x[8];
+      for (int v = 0; v < Wide; ++v) {
+        typename Op::Value x[8];
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        x[e] = valid >> e & 1 ? line_value<Op>(lines[e], v, args.decode) : op.pad();
-      if (valid == 0xff)
+        for (int e = 0; e < 8; ++e) x[e] = loaded_value<Op>(lines[e].raw[v], args.decode);
         bundles[v].template add<false>(op, x, rows, kAllValid);
-      else
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < Wide; ++v) {
+        typename Op::Value x[8];
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+          x[e] = valid >> e & 1 ? loaded_value<Op>(lines[e].raw[v], args.decode) : op.pad();
         bundles[v].template add<false>(op, x, rows, valid);
+      }
     }
   }
 #pragma unroll
@@ -119,18 +132,19 @@ __device__ __forceinline__ void add_octet(const Op& op, const ReduceArgs& args,
 // A thread's share of a chunk: up to 4 bundles, combined pairwise.
 template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void add_rows(const Op& op, const ReduceArgs& args,
-                                         const StridedShape& shape, const int64_t (&column)[Wide],
-                                         int64_t base, uint32_t first, int count,
+                                         const StridedShape& shape,
+                                         const Columns<Raw, Wide>& columns, int64_t base,
+                                         uint32_t first, int count,
                                          typename Op::State (&out)[Wide]) {
   using State = typename Op::State;
-  add_octet<Op, Raw, Wide>(op, args, shape, column, base, first, count, out);
+  add_octet(op, args, shape, columns, base, first, count, out);
   if (shape.octets == 1) return;
   State held[Wide];  // the first two, while the others are made
 #pragma unroll 1
   for (int i = 1; i < shape.octets; ++i) {
     const uint32_t at = first + (i & 1 ? shape.stride[0] : 0) + (i & 2 ? shape.stride[1] : 0);
     State next[Wide];
-    add_octet<Op, Raw, Wide>(op, args, shape, column, base, at, count, next);
+    add_octet(op, args, shape, columns, base, at, count, next);
 #pragma unroll
     for (int v = 0; v < Wide; ++v) {
       if (i == 2) {
@@ -171,8 +185,12 @@ __device__ void finish_columns(const Op& op, const ReduceArgs& args, typename Op
   }
 }
 
+// Blocks a multiprocessor: enough loads in flight, and registers for a thread's states.
+template <class Op>
+constexpr int kStridedBlocks = sizeof(typename Op::State) > 48 ? 1 : 2;
+
 template <class Op, class Raw, int Wide>
-__global__ void __launch_bounds__(reduce_tuning::kThreads)
+__global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op>)
     strided_rows(const __grid_constant__ ReduceArgs args,
                  const __grid_constant__ StridedShape shape) {
   using State = typename Op::State;
@@ -197,12 +215,12 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads)
   const bool real = t < shape.depth && first < args.layout.columns && chunk < shape.parts;
   const int64_t left = real ? args.layout.n - base : 0;
   const int count = static_cast<int>(left < kChunk ? left : kChunk);
-  int64_t column[Wide], out[Wide];
+  Columns<Raw, Wide> columns{args.input, {}};
 #pragma unroll
   for (int v = 0; v < Wide; ++v) {
     const int64_t last = args.layout.columns - 1;
     const Place2 place = kept_place(args.layout, first + v < last ? first + v : last);
-    column[v] = place.in, out[v] = place.out;
+    columns.at[v] = place.in;
   }
   State state[Wide];
 #pragma unroll
@@ -210,7 +228,7 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads)
   uint32_t from = 0;
   for (int b = 0; b < shape.row_shift; ++b)
     if (y >> b & 1) from += shape.stride[shape.levels + b];
-  if (count > 0) add_rows<Op, Raw, Wide>(op, args, shape, column, base, from, count, state);
+  if (count > 0) add_rows(op, args, shape, columns, base, from, count, state);
   // Threads that share rows are `apart` in memory, and combined as the tree says.
   const int apart = shape.rows_inner ? 1 : shape.columns;
   for (int d = 1; d < shape.rows; d *= 2) {
@@ -227,7 +245,8 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads)
   if (shape.parts == 1) {
 #pragma unroll
     for (int v = 0; v < Wide; ++v)
-      if (real && y == 0 && first + v < args.layout.columns) finish(op, args, out[v], state[v]);
+      if (real && y == 0 && first + v < args.layout.columns) 
+        finish(op, args, kept_place(args.layout, first + v).out, state[v]);
     return;
   }
 #pragma unroll
@@ -251,9 +270,15 @@ cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaS
   shape.accumulators = plan.accumulators;
   while (1 << shape.row_shift < plan.rows) ++shape.row_shift;
   const uint64_t width = Wide * static_cast<uint64_t>(dtype_bytes(args.dtype));
-  shape.loads = plan.loads && reinterpret_cast<uintptr_t>(args.input) % width == 0;
+  shape.loads = plan.loads && args.layout.reduced_dims <= 1 && args.acc != Dtype::i64 &&
+                reinterpret_cast<uintptr_t>(args.input) % width == 0;
   shape.rows_inner = plan.rows_inner;
-  for (int i = 0; i < 8; ++i) shape.offset[i] = plan.offset[i], shape.stride[i] = plan.stride[i];
+  shape.step = args.layout.reduced_step[0];
+  for (int i = 0; i < 8; ++i) {
+    shape.offset[i] = plan.offset[i], shape.stride[i] = plan.stride[i];
+    shape.reach = std::max(shape.reach, plan.offset[i]);
+    shape.jump[i] = plan.offset[i] * shape.step;
+  }
   return launch(strided_rows<Op, Raw, Wide>,
                 {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)}, stream, args, shape);
 }

@@ -208,25 +208,24 @@ __device__ __forceinline__ Place2 kept_place(const ReduceLayout& l, int64_t colu
   return place;
 }
 
-// Offset of a reduced position.
-__device__ __forceinline__ int64_t reduced_offset(const ReduceLayout& l, int64_t p) {
-  if (l.reduced_dims <= 1) return p * l.reduced_step[0];
+// Offset of a reduced position. A call, since unrolled loops would have eight copies of it.
+__device__ __forceinline__ int64_t split_offset(const ReduceLayout& l, int64_t p) {
   int64_t offset = 0;
-  for (int i = 0; i < l.reduced_dims; ++i) {
-    int64_t at = p;
-    if (i + 1 < l.reduced_dims) {
-      const int64_t size = l.reduced_size[i];
-      int64_t rest;
-      if ((p | size) >> 32 == 0)
-        rest = static_cast<uint32_t>(p) / static_cast<uint32_t>(size);
-      else
-        rest = p / size;
-      at = p - rest * size;
-      p = rest;
-    }
-    offset += at * l.reduced_step[i];
+  for (int i = 0; i + 1 < l.reduced_dims; ++i) {
+    const int64_t size = l.reduced_size[i];
+    int64_t rest;
+    if ((p | size) >> 32 == 0)
+      rest = static_cast<uint32_t>(p) / static_cast<uint32_t>(size);
+    else
+      rest = p / size;
+    offset += (p - rest * size) * l.reduced_step[i];
+    p = rest;
   }
-  return offset;
+  return offset + p * l.reduced_step[l.reduced_dims - 1];
+}
+
+__device__ __forceinline__ int64_t reduced_offset(const ReduceLayout& l, int64_t p) {
+  return l.reduced_dims <= 1 ? p * l.reduced_step[0] : split_offset(l, p);
 }
 
 // Group g of a row: its partials, `step` apart, pairwise. Each stands for kGroup / per_group chunks.
