@@ -68,10 +68,10 @@ def main(argv: list[str]) -> None:
     from bench import host
 
     parser = harness.arguments("reduce")
-    parser.add_argument("--sweep", action="store_true", help="shape x dim x dtype x op beside eager torch")
+    parser.add_argument("--sweep", action="store_true", help="shape x dim x dtype x op beside torch")
     parser.add_argument("--points", type=int, default=220, help="points of the sweep")
-    parser.add_argument("--compiled", type=int, default=40, help="points of the sweep that torch.compile takes")
-    parser.add_argument("--compile", action="store_true", help="torch.compile beside the cases (slow to start)")
+    parser.add_argument("--compiled", type=int, default=40, help="points beside torch.compile too")
+    parser.add_argument("--compile", action="store_true", help="torch.compile beside the cases (slow)")
     parser.add_argument("--unverified", action="store_true", help="time without looking at the results")
     options = parser.parse_args(argv)
     results = harness.Results("reduce", options)

@@ -55,9 +55,11 @@ def theirs(x: torch.Tensor, op: str, dim: Any) -> Callable[[], Any]:
 
         def fused() -> Any:
             var, mean = torch.var_mean(x, d)
-            least, most = (torch.aminmax(x) if dim is None else torch.aminmax(x, dim=dim)) if (
-                dim is None or isinstance(dim, int)
-            ) else (x.amin(d), x.amax(d))
+            least, most = (
+                (torch.aminmax(x) if dim is None else torch.aminmax(x, dim=dim))
+                if (dim is None or isinstance(dim, int))
+                else (x.amin(d), x.amax(d))
+            )
             return least, most, mean, var, x.isnan().sum(d)
 
         return fused
@@ -88,7 +90,11 @@ def wrong(x: torch.Tensor, op: str, dim: Any) -> str | None:
         keep[0 if dim != 0 else -1] = slice(0, 64)
         x, got = x[tuple(keep)], got[tuple(k for d, k in enumerate(keep) if d != dim % x.dim())]
     wide = x
-    if x.dtype.is_floating_point and x.dtype != torch.float64 and op not in ("argmax", "argmin", "max", "min"):
+    if (
+        x.dtype.is_floating_point
+        and x.dtype != torch.float64
+        and op not in ("argmax", "argmin", "max", "min")
+    ):
         wide = x if x.numel() > 1 << 28 else x.double()
     want = torch_function(op, dim)(wide)
     pairs = zip(got[:5], want, strict=True) if op == "stats" else [(got, want)]

@@ -1,4 +1,4 @@
-"""Is reduce ever slower than eager PyTorch, or than torch.compile? A fixed sample of shape x dim x dtype x op."""
+"""Is reduce ever slower than eager PyTorch or torch.compile? A fixed sample of shape, dim, dtype and op."""
 
 import argparse
 import math

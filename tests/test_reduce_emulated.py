@@ -1,4 +1,4 @@
-"""Kernels of the reductions on the host, a fiber a thread, under AddressSanitizer, beside the CPU's results."""
+"""Kernels of the reductions on the host, a fiber a thread, under AddressSanitizer, beside the CPU's."""
 
 import math
 import os
@@ -103,7 +103,11 @@ def run(program: Path, cases: list[Case], tmp_path: Path) -> None:
     for case in cases:
         for i, want in enumerate(case.expected()):
             size = want.numel() * want.itemsize
-            got = torch.frombuffer(bytearray(results[at : at + size]), dtype=want.dtype) if size else want.reshape(-1)
+            got = (
+                torch.frombuffer(bytearray(results[at : at + size]), dtype=want.dtype)
+                if size
+                else want.reshape(-1)
+            )
             at += size
             compare(got.reshape(want.shape), want, case, i)
     assert at == len(results)
@@ -113,7 +117,11 @@ def compare(got: torch.Tensor, want: torch.Tensor, case: Case, output: int) -> N
     name = f"{case.op} {list(case.x.shape)} {case.x.stride()} {case.x.dtype} {case.dims} output {output}"
     exact = case.op not in (codes.VAR, codes.STD, codes.LOGSUMEXP, STATS) or not want.is_floating_point()
     if exact or (case.op == STATS and output < 2):
-        same = torch.equal(got.nan_to_num(7), want.nan_to_num(7)) if want.is_floating_point() else torch.equal(got, want)
+        same = (
+            torch.equal(got.nan_to_num(7), want.nan_to_num(7))
+            if want.is_floating_point()
+            else torch.equal(got, want)
+        )
         assert same, f"{name}: {got} {want}"
     else:
         tolerance = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 1e-5, torch.float64: 1e-12}
@@ -123,7 +131,16 @@ def compare(got: torch.Tensor, want: torch.Tensor, case: Case, output: int) -> N
 
 OPS = [op for op in range(STATS + 1) if op != codes.PROD]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-WHOLE = [torch.int8, torch.uint8, torch.int16, torch.uint32, torch.int32, torch.int64, torch.uint64, torch.bool]
+WHOLE = [
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.int64,
+    torch.uint64,
+    torch.bool,
+]
 
 
 def ops_for(dtype: torch.dtype) -> list[int]:
@@ -135,9 +152,9 @@ def ops_for(dtype: torch.dtype) -> list[int]:
 @pytest.mark.parametrize("dtype", FLOATS + WHOLE, ids=str)
 def test_rows_and_columns(program: Path, dtype: torch.dtype, tmp_path: Path) -> None:
     cases = []
-    for n in (1, 3, 10, 64, 130, 300, 600, 1100):
-        rows = make((5, n), dtype, "cpu", n)
-        wide = torch.zeros(5, n + 3, dtype=dtype)
+    for n in (1, 10, 64, 130, 300, 600):
+        rows = make((3, n), dtype, "cpu", n)
+        wide = torch.zeros(3, n + 3, dtype=dtype)
         wide[:, 1:-2] = rows
         if dtype.is_floating_point:
             rows[1, n // 2] = math.nan
@@ -151,8 +168,8 @@ def test_rows_and_columns(program: Path, dtype: torch.dtype, tmp_path: Path) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint32, torch.int8], ids=str)
 def test_chunks_and_groups(program: Path, dtype: torch.dtype, tmp_path: Path) -> None:
     cases = []
-    for n in (4096, 4101, 12_289, 40_000):
-        x = make((2, n), dtype, "cpu", n)
+    for n in (4101, 12_289, 40_000):
+        x = make((1 + (n < 5000), n), dtype, "cpu", n)
         for op in ops_for(dtype):
             chunks = (0, 1, 2, 4, 8)[(n + op) % 5]
             cases.append(Case(x, op, [1], chunks=chunks, indices=True))
@@ -169,7 +186,7 @@ def test_chunks_and_groups(program: Path, dtype: torch.dtype, tmp_path: Path) ->
 
 def test_other_layouts(program: Path, tmp_path: Path) -> None:
     cases = []
-    for dtype in (torch.float32, torch.int32, torch.bfloat16):
+    for dtype in (torch.float32, torch.int32):
         x = make((3, 10, 6, 4), dtype, "cpu")
         for op in (codes.SUM, codes.MAX, codes.ANY, *[codes.VAR, STATS] * dtype.is_floating_point):
             for y in (x, x[:, ::2], x.permute(2, 0, 3, 1), x[..., 1:3], x[:, :1].expand(3, 7, 6, 4)):
@@ -177,7 +194,10 @@ def test_other_layouts(program: Path, tmp_path: Path) -> None:
                     cases.append(Case(y, op, dims))
         for y in (x, x.permute(2, 0, 3, 1), x[:, ::3]):
             cases.append(Case(y, codes.ARGMAX))
-    cases += [Case(torch.zeros(3, 0), op, [1]) for op in (codes.SUM, codes.ANY, codes.ALL, codes.VAR, codes.LOGSUMEXP)]
+    cases += [
+        Case(torch.zeros(3, 0), op, [1])
+        for op in (codes.SUM, codes.ANY, codes.ALL, codes.VAR, codes.LOGSUMEXP)
+    ]
     cases += [Case(torch.zeros(()), op) for op in (codes.SUM, codes.ARGMAX)]
     cases += [Case(make((200, 300), torch.float32, "cpu").t(), codes.SUM, [0])]
     run(program, cases, tmp_path)

@@ -138,7 +138,9 @@ def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any) -> str:
 
 def _acc(input: torch.Tensor, integer: bool) -> int:
     wide = input.dtype == torch.float64
-    acc = torch.int64 if integer or not input.is_floating_point() else torch.float64 if wide else torch.float32
+    acc = (
+        torch.int64 if integer or not input.is_floating_point() else torch.float64 if wide else torch.float32
+    )
     return _DTYPES.index(acc)
 
 

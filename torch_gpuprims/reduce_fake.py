@@ -8,8 +8,8 @@ from .topk import _DTYPES, _name
 
 #: Codes of the raw op, in the order of ReduceOp in csrc/reduce/ops.h; norm is norm1, norm2 or norm_inf.
 NAMES = (
-    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "any", "all", "norm", "norm", "norm", "var", "std",
-    "logsumexp",
+    "sum", "mean", "prod", "max", "min", "argmax", "argmin", "any", "all", "norm", "norm", "norm", "var",
+    "std", "logsumexp",
 )  # fmt: skip
 SUM, MEAN, PROD, MAX, MIN, ARGMAX, ARGMIN, ANY, ALL, NORM1, NORM2, NORM_INF, VAR, STD, LOGSUMEXP = range(15)
 #: In the order of enum Dtype in csrc/common/dtype.h: the codes of dtypes.
@@ -86,9 +86,7 @@ def _reduce(
     correction: float = 1.0,
 ) -> torch.Tensor:
     check = torch._check
-    check(
-        0 <= op < len(NAMES), lambda: f"reduce: op must be a code between 0 and {len(NAMES) - 1}, got {op}"
-    )
+    check(0 <= op < len(NAMES), lambda: f"reduce: op must be a code between 0 and {len(NAMES) - 1}, got {op}")
     dims, name = _check_input("reduce", input, dim), NAMES[op]
     count = len(dim) if dim is not None else 0
     check(
@@ -119,13 +117,9 @@ def _stats(
 ) -> tuple[torch.Tensor, ...]:
     dims = _check_input("stats", input, dim)
     check = torch._check
-    check(
-        input.dtype.is_floating_point, lambda: f"stats: input must be floating, got {_name(input.dtype)}"
-    )
+    check(input.dtype.is_floating_point, lambda: f"stats: input must be floating, got {_name(input.dtype)}")
     count = len(dim) if dim is not None else 0
-    check(
-        not indices or count <= 1, lambda: f"stats: indices take one dim or None, got {count} dims"
-    )
+    check(not indices or count <= 1, lambda: f"stats: indices take one dim or None, got {count} dims")
     for d in dims:
         check(
             input.shape[d] != 0,

@@ -1,4 +1,4 @@
-"""Gradients and batching of the reductions: aten and registered ops alone, so that they differentiate in turn."""
+"""Gradients and batching of the reductions: aten and registered ops alone, so they differentiate in turn."""
 
 import math
 from collections.abc import Callable
@@ -163,7 +163,7 @@ def _dot_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     return grad * y, grad * x
 
 
-# Batching: the new dimension is one more of rows -------------------------------------------------------------
+# Batching: the new dimension is one more of rows ------------------------------------------------------------
 
 
 def _batched(input: torch.Tensor, at: int | None, size: int) -> torch.Tensor:

@@ -38,9 +38,8 @@ template <StatsKernel* kernel>
 void boxed_stats(StableIValue* stack, uint64_t, uint64_t) {
   const auto input = take_argument<Tensor>(stack, 0);
   const auto dims = take_argument<MaybeDims>(stack, 1);
-  StatsResult result =
-      kernel(input, dims, take_argument<bool>(stack, 2), take_argument<double>(stack, 3),
-             take_argument<bool>(stack, 4));
+  StatsResult result = kernel(input, dims, take_argument<bool>(stack, 2),
+                              take_argument<double>(stack, 3), take_argument<bool>(stack, 4));
   for (int i = 0; i < 7; ++i) give_result(stack, i, std::move(result[i]));
 }
 
@@ -58,8 +57,8 @@ inline StatsResult allocate_stats(const Tensor& input, const ReduceShape& shape,
   for (int i = 0; i < 7; ++i) {
     const auto type = i < 4 ? input.scalar_type() : ScalarType::Long;
     const bool given = i < 5 || indices;
-    result[i] = allocate("stats", place, type, given ? shape.output : &none,
-                         given ? shape.out_rank : 1);
+    result[i] =
+        allocate("stats", place, type, given ? shape.output : &none, given ? shape.out_rank : 1);
   }
   return result;
 }

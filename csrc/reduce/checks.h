@@ -74,8 +74,8 @@ inline Dtype result_dtype(ReduceOp op, Dtype in, int64_t given) {
   check(takes_dtype(op), "reduce: ", name, " takes no dtype");
   check(given <= static_cast<int64_t>(Dtype::boolean), "reduce: no dtype has the code ", given);
   const auto out = static_cast<Dtype>(given);
-  const bool ok = is_floating(out) ||
-                  (!is_floating(in) && op != ReduceOp::mean && out != Dtype::boolean);
+  const bool ok =
+      is_floating(out) || (!is_floating(in) && op != ReduceOp::mean && out != Dtype::boolean);
   check(ok, "reduce: ", name, " of ", dtype_name(in), " cannot have dtype ", dtype_name(out));
   return out;
 }

@@ -190,16 +190,15 @@ constexpr bool kFloating = std::is_floating_point_v<T> || kHalf<T>;
 template <class T>
 void run_additive(const ReduceArgs& args) {
   const auto run = [&]<class A>(A) {
-    reduce_columns<T>(args, CpuAdditive<T, A>{args.product, args.transform},
-                      [&](int64_t at, A state) {
-                        if constexpr (std::is_floating_point_v<A>)
-                          store_value(args.out[0], args.out_dtype, at, end_value(args, state));
-                        else if (args.ending == Ending::divide)
-                          store_value(args.out[0], args.out_dtype, at,
-                                      static_cast<double>(state) / args.divisor);
-                        else
-                          store_value(args.out[0], args.out_dtype, at, state);
-                      });
+    reduce_columns<T>(
+        args, CpuAdditive<T, A>{args.product, args.transform}, [&](int64_t at, A state) {
+          if constexpr (std::is_floating_point_v<A>)
+            store_value(args.out[0], args.out_dtype, at, end_value(args, state));
+          else if (args.ending == Ending::divide)
+            store_value(args.out[0], args.out_dtype, at, static_cast<double>(state) / args.divisor);
+          else
+            store_value(args.out[0], args.out_dtype, at, state);
+        });
   };
   if constexpr (!kFloating<T>)
     run(int64_t{});
@@ -293,8 +292,8 @@ void run(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
 TensorPtr reduce_cpu(const Tensor& input, int64_t op, const MaybeDims& dims, bool keepdim,
                      int64_t dtype, double correction) {
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
-  TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype),
-                           shape.output, shape.out_rank);
+  TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype), shape.output,
+                           shape.out_rank);
   ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   const ReduceFamily family = family_of(shape.op);
   std::optional<Tensor> copy;

@@ -34,7 +34,8 @@ int64_t kept_offset(const ReduceLayout& l, int64_t column, const int64_t* step) 
   return offset;
 }
 
-// Calls run(p, offset, length) for stretches of [base, base + count) with one step between elements.
+// Calls run(p, offset, length) for stretches of [base, base + count) with one step between
+// elements.
 template <class Run>
 void each_run(const ReduceLayout& l, int64_t base, int count, const Run& run) {
   if (l.reduced_dims <= 1) return run(0, base * l.reduced_step[0], count);
@@ -46,8 +47,7 @@ void each_run(const ReduceLayout& l, int64_t base, int count, const Run& run) {
       offset += (i + 1 < l.reduced_dims ? at - rest * l.reduced_size[i] : at) * l.reduced_step[i];
       at = rest;
     }
-    const int length =
-        static_cast<int>(std::min<int64_t>(count - p, l.reduced_size[0] - within));
+    const int length = static_cast<int>(std::min<int64_t>(count - p, l.reduced_size[0] - within));
     run(p, offset, length);
     p += length;
   }

@@ -93,8 +93,8 @@ TensorPtr reduce_cuda(const Tensor& input, int64_t op, const MaybeDims& dims, bo
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
-  TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype),
-                           shape.output, shape.out_rank);
+  TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype), shape.output,
+                           shape.out_rank);
   ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);
   const ReduceFamily family = family_of(shape.op);
   std::optional<Tensor> copy;

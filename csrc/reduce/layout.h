@@ -16,9 +16,7 @@ struct ReduceLayout {
   int64_t kept_size[kMaxExtents] = {}, kept_step[kMaxExtents] = {}, kept_out[kMaxExtents] = {};
   int64_t reduced_size[kMaxExtents] = {}, reduced_step[kMaxExtents] = {};
 
-  bool contiguous() const {
-    return n <= 1 || (reduced_dims == 1 && reduced_step[0] == 1);
-  }
+  bool contiguous() const { return n <= 1 || (reduced_dims == 1 && reduced_step[0] == 1); }
 };
 
 namespace reduce_detail {
@@ -67,7 +65,8 @@ inline bool make_layout(const int64_t* sizes, const int64_t* strides, int64_t ra
   const auto inner = [](const Extent& a, const Extent& b) { return a.step < b.step; };
   const auto sort = [&](Extent* first, int count) {  // insertion: stable, no allocation
     for (int i = 1; i < count; ++i)
-      for (int j = i; j > 0 && inner(first[j], first[j - 1]); --j) std::swap(first[j], first[j - 1]);
+      for (int j = i; j > 0 && inner(first[j], first[j - 1]); --j)
+        std::swap(first[j], first[j - 1]);
   };
   if (!in_order) sort(gone, gone_count);
   kept_count = reduce_detail::merge_extents(kept, kept_count);

@@ -47,8 +47,7 @@ __device__ __forceinline__ double mirror(double x, const Decode& d) {
 
 template <class Value, class Bits>
 __device__ __forceinline__ Value integer_value(Bits bits, const Decode& d) {
-  if (d.nonzero)
-    bits = (bits & static_cast<Bits>(d.keep)) != 0;
+  if (d.nonzero) bits = (bits & static_cast<Bits>(d.keep)) != 0;
   const Value value = d.is_signed ? static_cast<Value>(static_cast<std::make_signed_t<Bits>>(bits))
                                   : static_cast<Value>(bits);
   return value ^ static_cast<Value>(d.flip);

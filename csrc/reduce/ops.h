@@ -37,9 +37,9 @@ enum class ReduceOp : int32_t {
 constexpr int kReduceOps = 15;
 
 constexpr const char* reduce_op_name(ReduceOp op) {
-  constexpr const char* names[] = {"sum",   "mean",     "prod", "max", "min",
-                                   "argmax", "argmin",  "any",  "all", "norm",
-                                   "norm",  "norm",     "var",  "std", "logsumexp"};
+  constexpr const char* names[] = {"sum",    "mean",   "prod", "max", "min",
+                                   "argmax", "argmin", "any",  "all", "norm",
+                                   "norm",   "norm",   "var",  "std", "logsumexp"};
   return names[static_cast<int>(op)];
 }
 
@@ -126,35 +126,36 @@ struct Additive {
 
   GPUPRIMS_HD State identity() const { return product ? A(1) : A(0); }
   GPUPRIMS_HD Value pad() const { return identity(); }
-  GPUPRIMS_HD State combine(const State& a, const State& b) const { return product ? a * b : a + b; }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const {
+    return product ? a * b : a + b;
+  }
 
   template <int N>
   struct Bundle {
     A a[N];
     GPUPRIMS_HD void begin(const Additive& op, uint32_t) {
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) a[e] = op.identity();
     }
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const Additive& op, A (&x)[N], const At&, uint32_t) {
       if (op.transform != as_is) {
-GPUPRIMS_UNROLL
+        GPUPRIMS_UNROLL
         for (int e = 0; e < N; ++e)
           x[e] = op.transform == square ? x[e] * x[e] : x[e] < A(0) ? A(0) - x[e] : x[e];
       }
       if (op.product) {
-GPUPRIMS_UNROLL
+        GPUPRIMS_UNROLL
         for (int e = 0; e < N; ++e) a[e] *= x[e];
       } else {
-GPUPRIMS_UNROLL
+        GPUPRIMS_UNROLL
         for (int e = 0; e < N; ++e) a[e] += x[e];
       }
     }
     GPUPRIMS_HD State close(const Additive& op, int64_t) {
-GPUPRIMS_UNROLL
-      for (int d = N / 2; d > 0; d /= 2)
-GPUPRIMS_UNROLL
-        for (int e = 0; e < d; ++e) a[e] = op.combine(a[e], a[e + d]);
+      GPUPRIMS_UNROLL
+      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
+      for (int e = 0; e < d; ++e) a[e] = op.combine(a[e], a[e + d]);
       return a[0];
     }
   };
@@ -177,10 +178,9 @@ struct Extreme {
     GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const Extreme&, A (&x)[N], const At&, uint32_t) {
-GPUPRIMS_UNROLL
-      for (int d = N / 2; d > 0; d /= 2)
-GPUPRIMS_UNROLL
-        for (int e = 0; e < d; ++e) x[e] = greater_of(x[e], x[e + d]);
+      GPUPRIMS_UNROLL
+      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
+      for (int e = 0; e < d; ++e) x[e] = greater_of(x[e], x[e + d]);
       best = greater_of(best, x[0]);
     }
     GPUPRIMS_HD State close(const Extreme&, int64_t) { return best; }
@@ -228,7 +228,7 @@ struct ArgExtreme {
     }
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const ArgExtreme&, A (&x)[N], const At& at, uint32_t) {
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) {
         const uint32_t p = at(e);
         const bool take =
@@ -271,13 +271,13 @@ struct ShiftedSums {
   template <int N>
   GPUPRIMS_HD void add(const A (&x)[N], uint32_t valid) {
     if (n == A(0)) {
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = N - 1; e >= 0; --e)
         if (valid >> e & 1) k = is_finite(x[e]) ? x[e] : A(0);
     }
     if (valid == kAllValid) {
       n += A(N);
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) {
         const A d = x[e] - k;
         s += d;
@@ -285,7 +285,7 @@ GPUPRIMS_UNROLL
       }
       return;
     }
-GPUPRIMS_UNROLL
+    GPUPRIMS_UNROLL
     for (int e = 0; e < N; ++e) {
       const A d = valid >> e & 1 ? x[e] - k : A(0);
       n += valid >> e & 1 ? A(1) : A(0);
@@ -349,14 +349,14 @@ struct LogSumExp {
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const LogSumExp&, A (&x)[N], const At&, uint32_t) {
       A most = x[0];
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 1; e < N; ++e) most = x[e] > most || most != most ? x[e] : most;
       most = most < kMost ? most : kMost;  // NaN: any m will do, the sum is NaN
       if (most > m) {
         s *= exp_of(m - most);
         m = most;
       }
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) s += exp_of(x[e] - m);
     }
     GPUPRIMS_HD State close(const LogSumExp&, int64_t) { return {m, s}; }
@@ -414,10 +414,10 @@ struct Stats {
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const Stats& op, A (&x)[N], const At& at, uint32_t valid) {
       sums.add(x, valid);
-GPUPRIMS_UNROLL
+      GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
       if (op.indices) {
-GPUPRIMS_UNROLL
+        GPUPRIMS_UNROLL
         for (int e = 0; e < N; ++e) {
           if (!(valid >> e & 1)) continue;
           const uint32_t p = at(e);
@@ -425,7 +425,7 @@ GPUPRIMS_UNROLL
           if (beats<A, uint32_t>(-x[e], p, least, at_least)) least = -x[e], at_least = p;
         }
       } else {
-GPUPRIMS_UNROLL
+        GPUPRIMS_UNROLL
         for (int e = 0; e < N; ++e) {
           if (!(valid >> e & 1)) continue;
           most = greater_of(most, x[e]);

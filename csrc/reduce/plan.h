@@ -59,8 +59,8 @@ struct ReduceProblem {
   ReduceFamily family = ReduceFamily::additive;
   ReduceLayout layout;
   int sms = 132;
-  Dtype acc = Dtype::f32;    // i64: elements are looked at as integers
-  bool float_lanes = true;   // the family has contiguous kernels for this dtype
+  Dtype acc = Dtype::f32;   // i64: elements are looked at as integers
+  bool float_lanes = true;  // the family has contiguous kernels for this dtype
   bool short_rows = true;   // and packed_rows
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks a block, 0: as many as fit
@@ -76,18 +76,18 @@ struct ReducePlan {
   int lanes = 0;       // packed_rows: lanes a row
   int per = 1;         // long_rows: chunks of a row in a block, a warp each
   // strided
-  int columns = 1;       // threads across columns
-  int rows = 1;          // threads that share a chunk's rows
-  int depth = 1;         // chunks a block
-  int wide = 1;          // columns a thread
-  bool loads = false;    // of all of them at once
+  int columns = 1;     // threads across columns
+  int rows = 1;        // threads that share a chunk's rows
+  int depth = 1;       // chunks a block
+  int wide = 1;        // columns a thread
+  bool loads = false;  // of all of them at once
   bool rows_inner = false;
-  int64_t tiles = 1;     // of columns
-  int octets = 1;        // bundles of 8 rows a thread
-  int levels = 0;        // log2 of it
+  int64_t tiles = 1;  // of columns
+  int octets = 1;     // bundles of 8 rows a thread
+  int levels = 0;     // log2 of it
   int accumulators = 128;
-  int offset[8] = {};    // rows of a bundle
-  int stride[8] = {};    // distance of the bits of bundle and thread: levels, then rows
+  int offset[8] = {};  // rows of a bundle
+  int stride[8] = {};  // distance of the bits of bundle and thread: levels, then rows
   int64_t tickets = 0, workspace = 0, traffic = 0;
 };
 
@@ -172,13 +172,14 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
       std::min<int64_t>(std::bit_ceil<uint64_t>(threads), plan.parts > 1 ? 32 : room));
   plan.rows_inner = l.kept_dims > 0 && l.reduced_dims > 0 && l.reduced_step[0] < l.kept_step[0];
   if (plan.rows_inner) plan.columns = std::min(plan.columns, std::max(room / 4, 1));
-  plan.depth = static_cast<int>(std::min<int64_t>(std::bit_ceil<uint64_t>(plan.parts),
-                                                  room / plan.columns));
+  plan.depth =
+      static_cast<int>(std::min<int64_t>(std::bit_ceil<uint64_t>(plan.parts), room / plan.columns));
   if (p.forced_chunks > 0) plan.depth = std::min(plan.depth, p.forced_chunks);
   // Few blocks: rather more of them than chunks side by side.
   while (plan.depth > 1 && plan.columns * plan.rows * plan.depth > 64 &&
          (threads + plan.columns - 1) / plan.columns *
-                 ((plan.parts + plan.depth - 1) / plan.depth) < 2 * p.sms)
+                 ((plan.parts + plan.depth - 1) / plan.depth) <
+             2 * p.sms)
     plan.depth /= 2;
   plan.tiles = (threads + plan.columns - 1) / plan.columns;
   plan.grid = plan.tiles * ((plan.parts + plan.depth - 1) / plan.depth);
@@ -221,9 +222,8 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.algo = ReduceAlgo::packed_rows;
   plan.threads = reduce_tuning::kThreads;
   const int64_t slots = (p.layout.n + plan.vector - 1) / plan.vector;
-  plan.lanes = static_cast<int>(
-      std::bit_ceil<uint64_t>((slots + reduce_tuning::kPackedSlots - 1) /
-                              reduce_tuning::kPackedSlots));
+  plan.lanes = static_cast<int>(std::bit_ceil<uint64_t>((slots + reduce_tuning::kPackedSlots - 1) /
+                                                        reduce_tuning::kPackedSlots));
   const int64_t rows = plan.threads / plan.lanes;
   plan.grid = (p.layout.columns + rows - 1) / rows;
   return plan;

@@ -74,7 +74,8 @@ __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bu
   typename Op::Value x[V];
 #pragma unroll
   for (int e = 0; e < V; ++e)
-    x[e] = a.valid >> e & 1 ? product_of(element<Op>(a.get(e), d), element<Op>(b.get(e), d)) : op.pad();
+    x[e] = a.valid >> e & 1 ? product_of(element<Op>(a.get(e), d), element<Op>(b.get(e), d))
+                            : op.pad();
   bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
 }
 
@@ -90,35 +91,44 @@ __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const Red
   bundle.begin(op, lane * V);
 #pragma unroll 1
   for (int p = lane * V; p - lane * V < count; p += Loads * kStep) {
-    Pack<Raw> packs[Loads];
-    if (skew == 0 && p - lane * V + Loads * kStep <= count) {
+    if (!Pair && skew == 0 && p - lane * V + Loads * kStep <= count) {
+      Pack<Raw> packs[Loads];
 #pragma unroll
       for (int i = 0; i < Loads; ++i) {
         packs[i].words = load_words(from + p + i * kStep);
         packs[i].valid = kAllValid;
       }
-    } else {
-#pragma unroll
-      for (int i = 0; i < Loads; ++i) packs[i] = load_pack(from, p + i * kStep, count, skew);
-    }
-    if constexpr (Pair) {
-      const uint32_t skew_other = skew_of(other);
-      Pack<Raw> factors[Loads];
-#pragma unroll
-      for (int i = 0; i < Loads; ++i)
-        factors[i] = load_pack(other, p + i * kStep, count, skew_other);
-#pragma unroll
-      for (int i = 0; i < Loads; ++i)
-        enter_products(op, args.decode, bundle, packs[i], factors[i]);
-    } else {
 #pragma unroll
       for (int i = 0; i < Loads; ++i) enter(op, args.decode, bundle, packs[i], p + i * kStep);
+      continue;
+    }
+    constexpr int kFew = 4;  // at once: misaligned ones are two loads each
+#pragma unroll 1
+    for (int j = 0; j < Loads; j += kFew) {
+      Pack<Raw> packs[kFew];
+      const int first = p + j * kStep;
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) packs[i] = load_pack(from, first + i * kStep, count, skew);
+      if constexpr (Pair) {
+        const uint32_t skew_other = skew_of(other);
+        Pack<Raw> factors[kFew];
+#pragma unroll
+        for (int i = 0; i < kFew; ++i)
+          factors[i] = load_pack(other, first + i * kStep, count, skew_other);
+#pragma unroll
+        for (int i = 0; i < kFew; ++i)
+          enter_products(op, args.decode, bundle, packs[i], factors[i]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) enter(op, args.decode, bundle, packs[i], first + i * kStep);
+      }
     }
   }
   return halve_lanes(op, bundle.close(op, base), 32);
 }
 
-// The last block of a row: groups go to kFinish accumulators in turn, which are combined by halving.
+// The last block of a row: groups go to kFinish accumulators in turn, which are combined by
+// halving.
 template <class Op>
 __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::State* finals,
                            int64_t row, int64_t parts, int per, int64_t out) {
@@ -128,22 +138,29 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
   for (int a = threadIdx.x; a < kFinish; a += blockDim.x) {
     State state = op.identity();
     for (int64_t g = a; g < groups; g += kFinish) {
-      const State group =
-          load_group(op, args.partials, row * parts, 1, g, per_group, parts);
+      const State group = load_group(op, args.partials, row * parts, 1, g, per_group, parts);
       state = op.combine(state, group);
     }
     finals[a] = state;
   }
   for (int d = kFinish / 2; d > 0; d /= 2) {
     __syncthreads();
-    for (int a = threadIdx.x; a < d; a += blockDim.x) finals[a] = op.combine(finals[a], finals[a + d]);
+    for (int a = threadIdx.x; a < d; a += blockDim.x)
+      finals[a] = op.combine(finals[a], finals[a + d]);
   }
   if (threadIdx.x == 0) finish(op, args, out, finals[0]);
 }
 
 // A block has `per` neighbouring chunks of one row, a warp each, or whole rows of `per` chunks.
+// 512 blocks, which are 2^24 elements, shall run at once on 132 multiprocessors: 64 registers a
+// thread, where states are small enough.
+template <class Op, class Raw, bool Pair>
+constexpr int kRowBlocks = !std::is_floating_point_v<typename Op::State> || Pair         ? 2
+                           : std::is_same_v<Raw, typename Op::Value> && sizeof(Raw) == 4 ? 4
+                                                                                         : 3;
+
 template <class Op, class Raw, int Loads, bool Pair>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
     long_rows(const __grid_constant__ ReduceArgs args, int64_t parts, int per) {
   using State = typename Op::State;
   __shared__ __align__(16) unsigned char memory[kFinish * sizeof(State)];

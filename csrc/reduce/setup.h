@@ -14,8 +14,8 @@ inline bool layout_of(const Tensor& input, const ReduceShape& shape, bool in_ord
 }
 
 // The input as kernels see it; `copy` keeps what had too many extents alive.
-inline void attach(ReduceArgs& args, const Tensor& input, const ReduceShape& shape, ReduceFamily family,
-            bool in_order, std::optional<Tensor>& copy) {
+inline void attach(ReduceArgs& args, const Tensor& input, const ReduceShape& shape,
+                   ReduceFamily family, bool in_order, std::optional<Tensor>& copy) {
   ReduceLayout layout;
   if (!layout_of(input, shape, in_order, layout)) {
     copy = torch::stable::contiguous(input);

@@ -10,9 +10,9 @@ struct StridedShape {
   int64_t tiles, parts;
   int columns, rows, depth, octets, levels, accumulators;
   int row_shift;  // log2 of rows
-  bool loads;  // of all columns of a thread at once, from rows with one step between them
+  bool loads;     // of all columns of a thread at once, from rows with one step between them
   bool rows_inner;
-  int reach;      // the last row of a bundle
+  int reach;  // the last row of a bundle
   int64_t step, jump[8];
   int offset[8], stride[8];
 };
@@ -172,16 +172,15 @@ __device__ void finish_columns(const Op& op, const ReduceArgs& args, typename Op
     const bool real = c + mine < count;
     State state = op.identity();
     for (int64_t g = a; real && g < groups; g += kFinish)
-      state = op.combine(state, load_group(op, args.partials, column, args.layout.columns, g,
-                                           kGroup, parts));
+      state = op.combine(
+          state, load_group(op, args.partials, column, args.layout.columns, g, kGroup, parts));
     __syncthreads();
     finals[threadIdx.x] = state;
     for (int d = width / 2; d > 0; d /= 2) {
       __syncthreads();
       if (a < d) finals[threadIdx.x] = op.combine(finals[threadIdx.x], finals[threadIdx.x + d]);
     }
-    if (a == 0 && real)
-      finish(op, args, kept_place(args.layout, column).out, finals[threadIdx.x]);
+    if (a == 0 && real) finish(op, args, kept_place(args.layout, column).out, finals[threadIdx.x]);
   }
 }
 
@@ -245,7 +244,7 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op>)
   if (shape.parts == 1) {
 #pragma unroll
     for (int v = 0; v < Wide; ++v)
-      if (real && y == 0 && first + v < args.layout.columns) 
+      if (real && y == 0 && first + v < args.layout.columns)
         finish(op, args, kept_place(args.layout, first + v).out, state[v]);
     return;
   }

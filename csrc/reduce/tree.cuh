@@ -228,7 +228,8 @@ __device__ __forceinline__ int64_t reduced_offset(const ReduceLayout& l, int64_t
   return l.reduced_dims <= 1 ? p * l.reduced_step[0] : split_offset(l, p);
 }
 
-// Group g of a row: its partials, `step` apart, pairwise. Each stands for kGroup / per_group chunks.
+// Group g of a row: its partials, `step` apart, pairwise. Each stands for kGroup / per_group
+// chunks.
 template <class Op>
 __device__ __forceinline__ typename Op::State load_group(const Op& op, const void* partials,
                                                          int64_t first, int64_t step, int64_t g,

@@ -53,7 +53,8 @@ def _samples(device: Device) -> list[tuple[Any, ...]]:
 def _empties(device: Device) -> list[tuple[Callable[[], Any], tuple[int, ...]]]:
     cases = (((0,), None, ()), ((4, 0), 1, (4,)), ((0, 5), 1, (0,)), ((3, 1), 1, (3,)), ((), None, ()))
     return [
-        (lambda shape=shape, dim=dim: reduce(_zeros(device, *shape), "sum", dim), out) for shape, dim, out in cases
+        (lambda shape=shape, dim=dim: reduce(_zeros(device, *shape), "sum", dim), out)
+        for shape, dim, out in cases
     ]
 
 
@@ -197,7 +198,10 @@ DOT = Op(
             "dot: other must have the dtype of input (float32), got float64",
             lambda device: (_zeros(device, 3), _zeros(device, 3, dtype=torch.float64)),
         ),
-        ("dot: input must be floating, got int32", lambda device: (_zeros(device, 3, dtype=torch.int32),) * 2),
+        (
+            "dot: input must be floating, got int32",
+            lambda device: (_zeros(device, 3, dtype=torch.int32),) * 2,
+        ),
     ],
     huge=_dot_huge,
     one_byte=torch.float16,

@@ -18,8 +18,8 @@ struct Header {
 using Launcher = cudaError_t(const ReduceArgs&, const ReducePlan&, cudaStream_t);
 
 Launcher* launcher_of(ReduceFamily family) {
-  constexpr Launcher* launchers[] = {launch_additive, launch_extreme, launch_arg,
-                                     launch_moments,  launch_logsumexp, launch_stats, launch_dot};
+  constexpr Launcher* launchers[] = {launch_additive,  launch_extreme, launch_arg, launch_moments,
+                                     launch_logsumexp, launch_stats,   launch_dot};
   return launchers[static_cast<int>(family)];
 }
 
