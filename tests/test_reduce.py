@@ -180,10 +180,9 @@ def test_same_bits_alone_in_a_batch_and_at_odd_offsets(op: str, dtype: torch.dty
             assert torch.equal(gp.reduce(wide[:, shift:], op, -1), whole), (n, shift)
         many = rows.repeat(200 if n < 1000 else 8, 1)
         assert torch.equal(gp.reduce(many, op, -1)[:5], whole), n
-        columns = gp.reduce(rows.t().contiguous(), op, 0)  # the strided class has bits of its own
-        alone = torch.stack(
-            [gp.reduce(rows.t().contiguous()[:, i : i + 1].expand(n, 2), op, 0)[0] for i in range(5)]
-        )
+        turned = rows.t().contiguous()
+        columns = gp.reduce(turned, op, 0)  # the strided class has bits of its own
+        alone = torch.stack([gp.reduce(turned[:, i : i + 1].expand(n, 2), op, 0)[0] for i in range(5)])
         if n > 1:
             assert torch.equal(columns, alone), n
             wide = turned.repeat(1, 30)
