@@ -13,6 +13,11 @@ namespace {  // one source file includes this
 
 constexpr int kTile = 64;  // columns side by side
 
+// Comparisons become masks only where the compiler may forget that they can trap on NaN.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC push_options
+#pragma GCC optimize("no-trapping-math")
+#endif
 namespace narrow {
 #include "reduce/cpu_kernels.inc"
 }
@@ -29,6 +34,9 @@ const bool has_wide = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("
 #define GPUPRIMS_BEST(...) (has_wide ? wide::__VA_ARGS__ : narrow::__VA_ARGS__)
 #else
 #define GPUPRIMS_BEST(...) narrow::__VA_ARGS__
+#endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC pop_options
 #endif
 
 }  // namespace

@@ -35,20 +35,19 @@ py::dict plan(int op, const std::string& dtype, const std::vector<int64_t>& size
   const ReducePlan p = plan_reduce(problem);
   std::vector<int> offsets(p.offset, p.offset + 8);
   std::vector<int> strides_of_bits(p.stride, p.stride + 8);
-  return py::dict("fits"_a = true, "algo"_a = reduce_algo_name(p.algo), "grid"_a = p.grid,
-                  "threads"_a = p.threads, "per"_a = p.per, "parts"_a = p.parts,
-                  "lanes"_a = p.lanes, "columns"_a = p.columns, "rows"_a = p.rows,
-                  "depth"_a = p.depth, "wide"_a = p.wide, "octets"_a = p.octets,
-                  "levels"_a = p.levels, "accumulators"_a = p.accumulators, "offset"_a = offsets,
-                  "stride"_a = strides_of_bits, "loads"_a = p.loads, "tickets"_a = p.tickets,
-                  "workspace"_a = p.workspace, "kept_dims"_a = layout.kept_dims,
-                  "reduced_dims"_a = layout.reduced_dims, "n"_a = layout.n,
-                  "results"_a = layout.columns);
+  return py::dict(
+      "fits"_a = true, "algo"_a = reduce_algo_name(p.algo), "grid"_a = p.grid,
+      "threads"_a = p.threads, "per"_a = p.per, "parts"_a = p.parts, "lanes"_a = p.lanes,
+      "columns"_a = p.columns, "rows"_a = p.rows, "depth"_a = p.depth, "wide"_a = p.wide,
+      "octets"_a = p.octets, "levels"_a = p.levels, "accumulators"_a = p.accumulators,
+      "offset"_a = offsets, "stride"_a = strides_of_bits, "loads"_a = p.loads,
+      "tickets"_a = p.tickets, "workspace"_a = p.workspace, "kept_dims"_a = layout.kept_dims,
+      "reduced_dims"_a = layout.reduced_dims, "n"_a = layout.n, "results"_a = layout.columns);
 }
 
 }  // namespace
 
 void bind_reduce(py::module_& m) {
-  m.def("plan_reduce", &plan, py::arg("op"), py::arg("dtype"), py::arg("sizes"),
-        py::arg("strides"), py::arg("dims"), py::arg("sms") = 132, py::arg("chunks") = 0);
+  m.def("plan_reduce", &plan, py::arg("op"), py::arg("dtype"), py::arg("sizes"), py::arg("strides"),
+        py::arg("dims"), py::arg("sms") = 132, py::arg("chunks") = 0);
 }
