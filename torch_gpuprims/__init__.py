@@ -4,6 +4,7 @@ from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
+from .reduce import Stats, dot, reduce, stats
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -28,20 +29,24 @@ __all__ = [
     "SegmentSort",
     "Segments",
     "Sort",
+    "Stats",
     "StreamingTopK",
     "TopK",
     "TopKGate",
     "approx_topk",
     "argsort",
+    "dot",
     "explain",
     "merge_topk",
     "neighbor_aggregate",
+    "reduce",
     "segment_sort",
     "segment_topk",
     "sort",
     "sort_by_key",
     "sort_keys",
     "sort_out_of_core",
+    "stats",
     "topk",
     "topk_gate",
 ]

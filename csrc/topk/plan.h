@@ -47,7 +47,7 @@ inline bool topk_radix_wins(const TopkProblem& p) {
   if (p.k <= 8 || p.inner != 1) return false;
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
   if (topk_lanes(p.n, p.k) || topk_thread_fits(p)) return false;
-  if (p.n <= block_limit(size == 8)) {
+  if (p.n <= block_limit(static_cast<int>(size))) {
     const int share = size == 1 ? 8192 : size == 8 ? 2 : size == 2 || p.n <= 512 ? 8 : 4;
     return p.n <= 256 || p.k * share >= p.n;
   }
