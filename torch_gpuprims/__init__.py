@@ -4,6 +4,7 @@ from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
+from .reduce_segment import segment_expand, segment_reduce
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -36,6 +37,8 @@ __all__ = [
     "explain",
     "merge_topk",
     "neighbor_aggregate",
+    "segment_expand",
+    "segment_reduce",
     "segment_sort",
     "segment_topk",
     "sort",
