@@ -113,10 +113,8 @@ def segment_expand(values: torch.Tensor, indptr: torch.Tensor | Segments, n: int
         if plain(flat, offsets):
             with below_autograd():
                 out = _expand(*args)
-        elif light_autograd(flat, offsets):
-            out = apply(_ExpandFunction, *args)
         else:
-            out = _expand(*args)
+            out = _run_expand(*args)
         return out.reshape(n, *shape[1:]) if len(shape) > 2 else out
     except RuntimeError as error:
         _fail("segment_expand", values, error)
@@ -151,6 +149,12 @@ def _run_reduce(*args: Any) -> torch.Tensor:
     if light_autograd(args[0], args[1]):
         return apply(_ReduceFunction, *args)
     return _reduce(*args)
+
+
+def _run_expand(*args: Any) -> torch.Tensor:
+    if light_autograd(args[0], args[1]):
+        return apply(_ExpandFunction, *args)
+    return _expand(*args)
 
 
 # Shapes without data: the words of csrc/reduce/segment_checks.h --------------------------------------------
@@ -235,22 +239,26 @@ def _first_extremum(
         return expand(first) == at
 
 
+def _linear_gradient(ctx: Any, grad: torch.Tensor, indptr: torch.Tensor) -> torch.Tensor:
+    """Of sum and mean."""
+    if ctx.code == _MEAN:
+        lengths = (indptr[1:] - indptr[:-1]).clamp(min=1).reshape(-1, *(1,) * (len(ctx.shape) - 1))
+        grad = (_wide(grad) / lengths).to(grad.dtype)
+    return _run_expand(grad, indptr, ctx.shape[0], ctx.promises)
+
+
 def _gradient(
-    code: int, promises: int, grad: torch.Tensor, x: torch.Tensor, indptr: torch.Tensor, out: torch.Tensor
+    code: int, promises: int, grad: torch.Tensor, x: torch.Tensor, out: torch.Tensor, indptr: torch.Tensor
 ) -> torch.Tensor:
+    """Of max, min, prod and logsumexp."""
     n = x.shape[0]
 
     def expand(t: torch.Tensor) -> torch.Tensor:
-        return _expand(t, indptr, n, promises)
+        return _run_expand(t, indptr, n, promises)
 
     def reduce(t: torch.Tensor, op: int) -> torch.Tensor:
-        return _reduce(t, indptr, op, promises)
+        return _run_reduce(t, indptr, op, promises)
 
-    if code == _SUM:
-        return expand(grad)
-    if code == _MEAN:
-        lengths = (indptr[1:] - indptr[:-1]).clamp(min=1).reshape(-1, *(1,) * (x.dim() - 1))
-        return expand((_wide(grad) / lengths).to(grad.dtype))
     if code in (_MAX, _MIN):
         return torch.where(_first_extremum(x, out, expand, reduce), expand(grad), 0)
     if code == _PROD:
@@ -260,25 +268,26 @@ def _gradient(
     return (expand(_wide(grad)) * share).to(grad.dtype)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], out: torch.Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     values, indptr, ctx.code, ctx.promises = inputs
-    ctx.n = values.shape[0]
-    ctx.set_materialize_grads(False)
-    needs_values = ctx.code not in (_SUM, _MEAN)
-    ctx.save_for_backward(indptr, values if needs_values else values[:0], out if needs_values else None)
     ctx.shape = values.shape
+    ctx.set_materialize_grads(False)
+    if ctx.code in (_SUM, _MEAN):
+        ctx.save_for_backward(indptr)
+    else:
+        ctx.save_for_backward(indptr, values, output)
 
 
 def _backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     if grad is None:
         return None, None, None, None
-    indptr, values, out = ctx.saved_tensors
-    if out is None:  # the values are not looked at
-        values = grad.new_empty(1).expand(ctx.shape)
-    return _gradient(ctx.code, ctx.promises, grad, values, indptr, out), None, None, None
+    indptr, *rest = ctx.saved_tensors
+    if not rest:
+        return _linear_gradient(ctx, grad, indptr), None, None, None
+    return _gradient(ctx.code, ctx.promises, grad, *rest, indptr), None, None, None
 
 
-def _save_expand(ctx: Any, inputs: tuple[Any, ...], out: torch.Tensor) -> None:
+def _save_expand(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
     _, indptr, _, ctx.promises = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(indptr)
@@ -288,7 +297,7 @@ def _backward_expand(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor 
     if grad is None:
         return None, None, None, None
     (indptr,) = ctx.saved_tensors
-    return _reduce(grad, indptr, _SUM, ctx.promises), None, None, None
+    return _run_reduce(grad, indptr, _SUM, ctx.promises), None, None, None
 
 
 # Batching: the values of the batch lie behind each other, and so do their segments -------------------------
@@ -301,9 +310,9 @@ def _chain(indptr: torch.Tensor, size: int, n: Any) -> torch.Tensor:
 
 
 def _loop(run: Callable[..., Any], size: int, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    parts = [[a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)]
+    parts = [[a if d is None else a.select(d, i) for a, d in zip(args, in_dims[:3], strict=True)]
              for i in range(size)]  # fmt: skip
-    return torch.stack([run(*part) for part in parts]), 0
+    return torch.stack([run(*part, 0) for part in parts]), 0
 
 
 def _batch(t: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
@@ -311,20 +320,20 @@ def _batch(t: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
 
 
 def _vmap_reduce(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    values, indptr, code, _ = args
+    values, indptr, code, *_ = args
     size = info.batch_size
     if in_dims[1] is not None:
-        return _loop(run, size, in_dims, (values, indptr, code, 0))
+        return _loop(run, size, in_dims, (values, indptr, code))
     values = _batch(values, in_dims[0], size)
     out = run(values.flatten(0, 1), _chain(indptr, size, values.shape[1]), code, 0)
     return out.unflatten(0, (size, indptr.shape[0] - 1)), 0
 
 
 def _vmap_expand(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
-    values, indptr, n, _ = args
+    values, indptr, n, *_ = args
     size = info.batch_size
     if in_dims[1] is not None:
-        return _loop(run, size, in_dims, (values, indptr, n, 0))
+        return _loop(run, size, in_dims, (values, indptr, n))
     values = _batch(values, in_dims[0], size)
     out = run(values.flatten(0, 1), _chain(indptr, size, n), size * n, 0)
     return out.unflatten(0, (size, n)), 0
@@ -370,7 +379,7 @@ class _ExpandFunction(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        return _vmap_expand(_expand, info, in_dims, args)
+        return _vmap_expand(_run_expand, info, in_dims, args)
 
 
 _apply_reduce = bare_apply(_EagerReduce)
