@@ -4,6 +4,7 @@ from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
 from .graph import Graph
+from .histogram import bincount, histogram
 from .reduce_segment import segment_expand, segment_reduce
 from .segments import Segments
 from .sort import (
@@ -34,7 +35,9 @@ __all__ = [
     "TopKGate",
     "approx_topk",
     "argsort",
+    "bincount",
     "explain",
+    "histogram",
     "merge_topk",
     "neighbor_aggregate",
     "segment_expand",

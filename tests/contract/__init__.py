@@ -6,6 +6,7 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .reduce_histogram import HISTOGRAM
 from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
 from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
@@ -26,6 +27,7 @@ OPS: dict[str, Op] = {
     "segment_sort": SEGMENT_SORT,
     "segment_reduce": SEGMENT_REDUCE,
     "segment_expand": SEGMENT_EXPAND,
+    "histogram": HISTOGRAM,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,
