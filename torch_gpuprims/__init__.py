@@ -3,6 +3,7 @@
 from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
+from .compile_reduction import Reduction, compile_reduction
 from .graph import Graph
 from .histogram import bincount, histogram
 from .reduce_segment import segment_expand, segment_reduce
@@ -27,6 +28,7 @@ from .topk_streaming import StreamingTopK
 __version__ = "0.1.0"
 __all__ = [
     "Graph",
+    "Reduction",
     "SegmentSort",
     "Segments",
     "Sort",
@@ -36,6 +38,7 @@ __all__ = [
     "approx_topk",
     "argsort",
     "bincount",
+    "compile_reduction",
     "explain",
     "histogram",
     "merge_topk",
