@@ -1,4 +1,4 @@
-"""compile_reduction on both devices: results, bits, dims, errors with the user's own words, compilation, caching."""
+"""compile_reduction on both devices: results, bits, dims, errors in the user's words, compiling, caching."""
 
 import doctest
 import os
@@ -148,7 +148,9 @@ class TestValues:
 class TestCompiling:
     def test_same_words_same_object(self):
         assert norm() is norm() and isinstance(norm(), Reduction)
-        assert repr(total()) == "Reduction('total_of', transform='x', combine='a + b', init='0', finalize='a')"
+        assert (
+            repr(total()) == "Reduction('total_of', transform='x', combine='a + b', init='0', finalize='a')"
+        )
         with pytest.raises(ValueError, match="'norm_of' exists with other expressions"):
             compile_reduction("norm_of")
         with pytest.raises(ValueError, match="name must be an identifier, got '2x'"):
@@ -161,7 +163,9 @@ class TestCompiling:
         with pytest.raises(RuntimeError) as error:
             bad(torch.ones(3, device=device))
         text = str(error.value)
-        assert text.startswith("compile_reduction: 'undeclared' does not compile\n  transform: x * twice(x)\n")
+        assert text.startswith(
+            "compile_reduction: 'undeclared' does not compile\n  transform: x * twice(x)\n"
+        )
         assert "twice" in text.split("finalize: a")[1] and "transform" in text.split("finalize: a")[1]
 
     def test_bad_input(self, device):
@@ -193,14 +197,18 @@ class TestCompiling:
     def test_missing_compiler_is_named(self, monkeypatch):
         lonely = compile_reduction("lonely", transform="x - 1")
         monkeypatch.setattr("shutil.which", lambda name: None)
-        with pytest.raises(RuntimeError, match="no C\\+\\+ compiler was found \\(\\$CXX, c\\+\\+, g\\+\\+ or"):
+        with pytest.raises(
+            RuntimeError, match="no C\\+\\+ compiler was found \\(\\$CXX, c\\+\\+, g\\+\\+ or"
+        ):
             lonely(torch.ones(3))
 
     def test_missing_nvrtc_is_named(self, monkeypatch):
         monkeypatch.setattr(_nvrtc, "_candidates", lambda: iter(["libnvrtc-that-is-not-there.so"]))
         _nvrtc.library.cache_clear()
         try:
-            with pytest.raises(RuntimeError, match="libnvrtc was not found: it comes with PyTorch's CUDA wheels"):
+            with pytest.raises(
+                RuntimeError, match="libnvrtc was not found: it comes with PyTorch's CUDA wheels"
+            ):
                 _nvrtc.library()
         finally:
             _nvrtc.library.cache_clear()
@@ -220,9 +228,7 @@ class TestTransforms:
         counter = CompileCounterWithBackend("aot_eager")
         torch._dynamo.reset()
         reduction = norm()
-        compiled = torch.compile(
-            lambda x: reduction(x, 1) * 2, fullgraph=True, dynamic=True, backend=counter
-        )
+        compiled = torch.compile(lambda x: reduction(x, 1) * 2, fullgraph=True, dynamic=True, backend=counter)
         for shape in ((4, 7, 3), (5, 9, 6), (8, 20, 2)):
             x = torch.randn(shape, device=device)
             assert torch.equal(compiled(x), 2 * reduction(x, 1))
@@ -231,7 +237,10 @@ class TestTransforms:
     def test_opcheck(self, device):
         norm()
         op = torch.ops.gpuprims_user.norm_of.default
-        for args in ((torch.randn(3, 4, device=device), [0], False), (torch.ones(2, 3, device=device), [0, 1], True)):
+        for args in (
+            (torch.randn(3, 4, device=device), [0], False),
+            (torch.ones(2, 3, device=device), [0, 1], True),
+        ):
             torch.library.opcheck(op, args)
 
     def test_vmap(self, device):

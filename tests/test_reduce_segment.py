@@ -149,7 +149,7 @@ class TestValues:
     @pytest.mark.parametrize("op", ["max", "min", "sum", "mean", "prod", "logsumexp"])
     def test_nan_and_infinities(self, device, op):
         rows = [[1, np.nan, 2], [np.inf, 1], [-np.inf, -np.inf], [-np.inf, 3], [np.inf, np.inf], [-0.0]]
-        x = torch.tensor(sum(rows, []), device=device)
+        x = torch.tensor([x for row in rows for x in row], device=device)
         indptr = cut([len(row) for row in rows])
         for dtype in FLOATS:
             for values in (x.to(dtype), x.to(dtype)[:, None].expand(-1, 2).contiguous()):
@@ -212,7 +212,9 @@ class TestBits:
         x = np.random.default_rng(length).normal(size=length).astype(np.float32)
         out = segment_reduce(torch.from_numpy(x).to(device), torch.tensor([0, length], device=device))
         assert out.item() == tree(x)
-        mean = segment_reduce(torch.from_numpy(x).to(device), torch.tensor([0, length], device=device), "mean")
+        mean = segment_reduce(
+            torch.from_numpy(x).to(device), torch.tensor([0, length], device=device), "mean"
+        )
         assert mean.item() == tree(x) / np.float32(length)
 
     @pytest.mark.parametrize("length", [1, 7, 64, 65, 256, 257, 4096, 5000, 20_000])
@@ -230,7 +232,12 @@ class TestBits:
         for length in (7, 31, 33, 500, 1100, 5000, 50_000):
             part = draw((length, *shape), dtype, length, op == "prod").to(device)
             alone = segment_reduce(part, torch.tensor([0, length], device=device), op)
-            for before, after in (([1], []), ([3, 0, 2], [4000]), ([10] * 3001, [10] * 5000), ([100_001], [])):
+            for before, after in (
+                ([1], []),
+                ([3, 0, 2], [4000]),
+                ([10] * 3001, [10] * 5000),
+                ([100_001], []),
+            ):
                 indptr = cut([*before, length, *after]).to(device)
                 x = torch.zeros((int(indptr[-1]), *shape), dtype=dtype, device=device)
                 at = int(indptr[len(before)])
@@ -255,7 +262,9 @@ class TestBits:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
     @pytest.mark.parametrize("dtype", FLOATS, ids=str)
     def test_cuda_has_the_bits_of_the_cpu(self, dtype):
-        indptr = cut([3, 0, 150_000, 20, 9000, 700, 0, 1_040_001, 33, 160, 4096, 4097, *[10] * 3000, *range(300)])
+        indptr = cut(
+            [3, 0, 150_000, 20, 9000, 700, 0, 1_040_001, 33, 160, 4096, 4097, *[10] * 3000, *range(300)]
+        )
         for shape in ((), (4,), (5,)):
             x = draw((int(indptr[-1]), *shape), dtype, 0)
             for op in ("sum", "mean", "max", "min"):
@@ -321,9 +330,11 @@ for indptr in ([0, 3, 2, 5], [0, 3, 5]):
 
     def test_wrapper(self, device):
         x, indptr = torch.rand(5, device=device), torch.tensor([0, 5], device=device)
-        with pytest.raises(ValueError, match="op must be one of sum, mean, .*, got 'median'"):
+        with pytest.raises(ValueError, match=r"op must be one of sum, mean, .*, got 'median'"):
             segment_reduce(x, indptr, "median")
-        with pytest.raises(RuntimeError, match="values must have 5 rows \\(the end of the segments\\), got 4"):
+        with pytest.raises(
+            RuntimeError, match="values must have 5 rows \\(the end of the segments\\), got 4"
+        ):
             segment_reduce(x[1:], Segments(indptr))
         with pytest.raises(RuntimeError, match="values must be a dense tensor, got a sparse layout"):
             segment_reduce(x.to_sparse(), indptr)

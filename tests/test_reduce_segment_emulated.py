@@ -23,7 +23,8 @@ inline uint16_t __bfloat16_as_ushort(float x) { return __half_as_ushort(x); }
 """
 #: What a host compiler cannot take, each of which must be found.
 OWN = {
-    "segment_reduce.cuh": [(r"#include <cuda_(bf16|fp16)\.h>", "")],
+    "segment_values.cuh": [(r"#include <cuda_(bf16|fp16)\.h>", "")],
+    "segment_reduce.cuh": [],
     "segment_tiles.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "segment_long.cu": [],
     "segment_rows.cu": [],

@@ -124,5 +124,12 @@ class Module:
         grid = (ctypes.c_uint(blocks), ctypes.c_uint(1), ctypes.c_uint(1))
         block = (ctypes.c_uint(threads), ctypes.c_uint(1), ctypes.c_uint(1))
         _must(
-            "cuLaunchKernel", function, *grid, *block, ctypes.c_uint(0), ctypes.c_void_p(stream), pointers, None
+            "cuLaunchKernel",
+            function,
+            *grid,
+            *block,
+            ctypes.c_uint(0),
+            ctypes.c_void_p(stream),
+            pointers,
+            None,
         )

@@ -1,9 +1,9 @@
 """C++ of compile_reduction: the user's expressions between two skeletons, one for NVRTC, one for the CPU.
 
 The tree. Contiguous extent: chunks of 4,096; element i of a chunk joins accumulator i mod 32 V in order (V
-elements make 16 bytes, 8 at most); accumulators are halved. Strided extent: pieces of 64 rows; row i joins lane
-i mod 8, and the lanes are halved. Results of chunks or pieces are the elements of the next pass, until there is
-one. `init` stands where there is no element.
+elements make 16 bytes, 8 at most); accumulators are halved. Strided extent: pieces of 64 rows; row i joins
+lane i mod 8, and the lanes are halved. Results of chunks or pieces are the elements of the next pass, until
+there is one. `init` stands where there is no element.
 """
 
 import torch
@@ -50,7 +50,8 @@ FN void store(BFloat16* to, A x) {
   const float value = static_cast<float>(x);
   unsigned bits;
   memcpy(&bits, &value, 4);
-  to->bits = static_cast<unsigned short>(value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  const unsigned rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  to->bits = static_cast<unsigned short>(value != value ? 0x7fc0 : rounded);
 }
 """
 
@@ -109,7 +110,8 @@ __device__ void rows(const T* in, void* out, Int rows, Int n, Int all, int last)
   const int lane = threadIdx.x % 32;
   const Int chunks = n > kChunk ? (n + kChunk - 1) / kChunk : 1;
   const Int warps = static_cast<Int>(gridDim.x) * (blockDim.x / 32);
-  for (Int w = (static_cast<Int>(blockIdx.x) * blockDim.x + threadIdx.x) / 32; w < rows * chunks; w += warps) {
+  const Int warp = (static_cast<Int>(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
+  for (Int w = warp; w < rows * chunks; w += warps) {
     const Int row = w / chunks, first = (w - row * chunks) * kChunk;
     const int length = static_cast<int>(n - first < kChunk ? n - first : kChunk);
     const T* const p = in + row * n + first;
@@ -267,7 +269,8 @@ static void rows(const T* in, void* out, Int first_task, Int last_task, Int n, I
 }
 
 template <class T>
-static void columns(const T* in, void* out, Int first_task, Int last_task, Int n, Int inner, Int all, int last) {
+static void columns(const T* in, void* out, Int first_task, Int last_task, Int n, Int inner, Int all,
+                    int last) {
   constexpr int kTile = 64;
   const Int pieces = n > kPiece ? (n + kPiece - 1) / kPiece : 1;
   A sum[kLanes][kTile];
@@ -298,8 +301,8 @@ static void columns(const T* in, void* out, Int first_task, Int last_task, Int n
 }
 
 // Tasks are chunks of rows, or pieces of all columns.
-extern "C" void reduce_tasks(const void* in, void* out, Int first_task, Int last_task, Int n, Int inner, Int all,
-                             int last, int next) {
+extern "C" void reduce_tasks(const void* in, void* out, Int first_task, Int last_task, Int n, Int inner,
+                             Int all, int last, int next) {
   if (inner == 1 && !next)
     rows<Element, kVector>(static_cast<const Element*>(in), out, first_task, last_task, n, all, last);
   else if (inner == 1)

@@ -39,13 +39,13 @@ def compile_reduction(
         init: the neutral element of combine: it stands where there is no element, any number of times.
         finalize: of the combined value a, and n, the number of elements.
 
-    x, a, b and n are float (float32, float16 and bfloat16 input), double (float64) or long long (integers, bool).
-    What CUDA and <cmath> both have may be called: sqrt, exp, fabs, fmax, ... With names of the one alone the
-    expression compiles for that device alone.
+    x, a, b and n are float (float32, float16 and bfloat16 input), double (float64) or long long (integers,
+    bool). What CUDA and <cmath> both have may be called: sqrt, exp, fabs, fmax, ... With names of the one alone
+    the expression compiles for that device alone.
 
     Returns:
-        Reduction: call it as reduction(input, dim=None, keepdim=False). Calling compile_reduction again with the
-        same words returns the same object.
+        Reduction: call it as reduction(input, dim=None, keepdim=False). Calling compile_reduction again with
+        the same words returns the same object.
 
     Raises:
         ValueError: name is no identifier, or names a reduction with other expressions.
@@ -197,7 +197,8 @@ class Reduction:
             numbers = map(ctypes.c_longlong, (outer, n, inner, count))
             module.launch(
                 name, blocks, _THREADS, torch.cuda.current_stream().cuda_stream,
-                ctypes.c_void_p(data.data_ptr()), ctypes.c_void_p(to.data_ptr()), *numbers, ctypes.c_int(last),
+                ctypes.c_void_p(data.data_ptr()), ctypes.c_void_p(to.data_ptr()),
+                *numbers, ctypes.c_int(last),
             )  # fmt: skip
 
     def _run_cpu(
@@ -262,7 +263,7 @@ class Reduction:
         if not file.exists():
             if compiler is None:
                 raise RuntimeError(
-                    "compile_reduction: no C++ compiler was found ($CXX, c++, g++ or clang++): the CPU needs one"
+                    "compile_reduction: no C++ compiler was found ($CXX, c++, g++ or clang++) for the CPU"
                 )
             with tempfile.TemporaryDirectory() as folder:
                 text, part = Path(folder, "skeleton.cpp"), Path(folder, "part.so")

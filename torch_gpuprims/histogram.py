@@ -20,9 +20,9 @@ def histogram(input: torch.Tensor, bins: int = 100, min: float = 0, max: float =
     Args:
         input: any shape; float64/32/16, bfloat16, (u)int8/16/32/64 or bool.
         bins: the number of intervals, from 1 to 2^31.
-        min, max: the range; elements outside of it are not counted, nor is NaN. Where they are equal, the least
-            and greatest element take their place (one more read of the input), and where those are equal
-            too, 1 is taken from the one and added to the other.
+        min, max: the range; elements outside of it are not counted, nor is NaN. Where they are equal, the
+            least and greatest element take their place (one more read of the input), and where those are
+            equal too, 1 is taken from the one and added to the other.
 
     Returns:
         int64 [bins] (torch.histc's counts have the input's dtype, in which float32 cannot count beyond 2^24).
@@ -32,7 +32,7 @@ def histogram(input: torch.Tensor, bins: int = 100, min: float = 0, max: float =
 
     Deterministic: counts are integers. Asynchronous and capturable. Not differentiable.
 
-    Cost: one read. Counts are collected in shared memory up to 50,000 bins or so, beyond that in global memory.
+    Cost: one read. Counts are collected in shared memory up to 50,000 bins or so, beyond in global memory.
 
     Raises:
         RuntimeError: bins is out of range, max is below min, or the dtype is not supported.

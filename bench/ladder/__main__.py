@@ -3,8 +3,8 @@
     python -m bench.ladder [--seconds 1] [--sizes 24 28]
     python -m bench.ladder --build 90        # compiles for sm_90, without a GPU
 
-A time is that of the whole sum, all launches, L2 warm (2^24 numbers fit in it; 2^28 do not). Steps 1 and 2 work
-in place, so that their input is other numbers after the first call: their result is checked before.
+A time is that of the whole sum, all launches, L2 warm (2^24 numbers fit in it; 2^28 do not). Steps 1 and 2
+work in place, so that their input is other numbers after the first call: the result is checked before.
 """
 
 import argparse
@@ -71,8 +71,12 @@ def table(columns: dict[str, Row], bytes_: dict[str, int]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.ladder", description=__doc__.splitlines()[0])
-    parser.add_argument("--build", metavar="ARCH", help="compile for an architecture such as 90, nothing else")
-    parser.add_argument("--seconds", type=float, default=1.0, help="time for one column beyond 20 repetitions")
+    parser.add_argument(
+        "--build", metavar="ARCH", help="compile for an architecture such as 90, nothing else"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="time for one column beyond 20 repetitions"
+    )
     parser.add_argument("--sizes", type=int, nargs="*", default=[24, 28], help="powers of two")
     options = parser.parse_args()
     if options.build:

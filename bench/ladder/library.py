@@ -1,4 +1,4 @@
-"""The ladder's kernels, compiled by nvcc on first use, and cuBLAS as PyTorch has loaded it; through ctypes."""
+"""The ladder's kernels, compiled by nvcc on first use, and PyTorch's cuBLAS; through ctypes."""
 
 import ctypes
 import functools
@@ -15,7 +15,8 @@ import torch
 HERE = Path(__file__).parent
 BUILD = Path(__file__).parents[2] / "build/rivals"
 STEPS = {
-    1: "neighboured, global memory", 2: "interleaved, global memory", 3: "shared memory", 4: "two loads a thread",
+    1: "neighboured, global memory", 2: "interleaved, global memory", 3: "shared memory",
+    4: "two loads a thread",
     5: "last warp unrolled", 6: "warp shuffle", 7: "complete: vectors, one launch",
 }  # fmt: skip
 
@@ -28,7 +29,9 @@ def build(arch: str) -> Path:
         return target
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     if not os.path.exists(nvcc):
-        raise SystemExit(f"{target} is not there, and no nvcc to build it: python -m bench.ladder --build elsewhere")
+        raise SystemExit(
+            f"{target} is not there, and no nvcc to build it: python -m bench.ladder --build elsewhere"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     command = [nvcc, f"-arch=sm_{arch}", "-O3", "-std=c++17", "-shared", "-Xcompiler=-fPIC", "-o", str(part)]

@@ -50,8 +50,9 @@ __global__ void __launch_bounds__(kThreads)
   const int t = threadIdx.x;
   const int64_t held = static_cast<int64_t>(copies) * args.bins;
   for (int64_t i = t; i < held; i += kThreads) counts[i] = 0;
-  const auto bins = args.range ? HistogramBins::make(args.range[0], args.range[1], args.bins, args.closed)
-                               : HistogramBins::make(args.lo, args.hi, args.bins, args.closed);
+  const auto bins = args.range
+                        ? HistogramBins::make(args.range[0], args.range[1], args.bins, args.closed)
+                        : HistogramBins::make(args.lo, args.hi, args.bins, args.closed);
   unsigned* const mine = counts + (copies > 0 ? t / 32 % copies * args.bins : 0);
   const auto count = [&](T x) {
     const int64_t bin = bins.of(as_double(x, args.dtype));

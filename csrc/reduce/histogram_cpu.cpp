@@ -1,4 +1,5 @@
-// histogram on the CPU: each thread counts a share of the input by itself, and the counts are added.
+// histogram on the CPU: each thread counts a share of the input by itself, and the counts are
+// added.
 #include <algorithm>
 #include <mutex>
 #include <vector>

@@ -11,8 +11,7 @@ Tensor histogram_cuda(const Tensor& input_in, const std::optional<Tensor>& range
   check_histogram(input_in, range_in, bins, lo, hi);
   const int device = input_in.get_device_index();
   const DeviceGuard guard(device);
-  const Tensor input =
-      input_in.is_contiguous() ? input_in : torch::stable::contiguous(input_in);
+  const Tensor input = input_in.is_contiguous() ? input_in : torch::stable::contiguous(input_in);
   std::optional<Tensor> range;
   if (range_in) range = torch::stable::contiguous(*range_in);
   Tensor out = empty(kOp, input, ScalarType::Long, {bins});

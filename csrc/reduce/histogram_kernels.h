@@ -9,8 +9,8 @@
 namespace gpuprims {
 
 struct HistogramArgs {
-  const void* input = nullptr;  // [n]
-  const double* range = nullptr;  // [2], or null
+  const void* input = nullptr;           // [n]
+  const double* range = nullptr;         // [2], or null
   unsigned long long* counts = nullptr;  // [bins], zeroed
   int64_t n = 0;
   Dtype dtype = Dtype::f32;
@@ -28,10 +28,11 @@ struct HistogramPlan {
 namespace histogram_tuning {
 constexpr int kThreads = 512;
 constexpr int kBlocksPerSm = 4;
-constexpr int64_t kSmem = 48 << 10;        // of a block, so that four fit
-constexpr int64_t kMostSmem = 200 << 10;   // where there are many bins, of one block a multiprocessor
-constexpr int kMostCopies = 8;             // warps that count into different copies do not collide
-constexpr int64_t kEach = 1 << 14;         // bytes of input that are worth a block
+constexpr int64_t kSmem = 48 << 10;  // of a block, so that four fit
+constexpr int64_t kMostSmem =
+    200 << 10;                      // where there are many bins, of one block a multiprocessor
+constexpr int kMostCopies = 8;      // warps that count into different copies do not collide
+constexpr int64_t kEach = 1 << 14;  // bytes of input that are worth a block
 }  // namespace histogram_tuning
 
 inline HistogramPlan plan_histogram(Dtype dtype, int64_t n, int64_t bins, int sms, int smem) {

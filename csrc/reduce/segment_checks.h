@@ -10,8 +10,8 @@ namespace gpuprims {
 inline void check_segment_indptr(const char* op, const Tensor& indptr, const Tensor& values) {
   check(indptr.dim() == 1, op, ": indptr must have 1 dimension, got ", indptr.dim());
   const ScalarType t = indptr.scalar_type();
-  check(t == ScalarType::Int || t == ScalarType::Long, op,
-        ": indptr must be int32 or int64, got ", scalar_type_name(t));
+  check(t == ScalarType::Int || t == ScalarType::Long, op, ": indptr must be int32 or int64, got ",
+        scalar_type_name(t));
   check(same_device(indptr, values), op, ": indptr must be on the device of values");
   check(indptr.size(0) >= 1, op, ": indptr must have at least 1 element, got 0");
 }
@@ -19,8 +19,8 @@ inline void check_segment_indptr(const char* op, const Tensor& indptr, const Ten
 inline void check_segment_values(const char* op, const Tensor& values) {
   check(is_strided(values), op, ": values must be a dense tensor, got a sparse layout");
   dtype_of(op, values.scalar_type());
-  check(values.dim() == 1 || values.dim() == 2, op,
-        ": values must have 1 or 2 dimensions, got ", values.dim());
+  check(values.dim() == 1 || values.dim() == 2, op, ": values must have 1 or 2 dimensions, got ",
+        values.dim());
 }
 
 inline void check_segment_reduce(const Tensor& values, const Tensor& indptr, int64_t code) {

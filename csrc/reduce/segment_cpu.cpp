@@ -1,10 +1,9 @@
-// segment_reduce and segment_expand on the CPU: runs of segments are spread over threads by what
+// segment_reduce on the CPU: runs of segments are spread over threads by what
 // they cost; a very long segment is cut in chunks that all threads share.
-#include <atomic>
 #include <cstring>
 
-#include "reduce/segment_checks.h"
 #include "reduce/segment_cpu_trees.h"
+#include "reduce/segment_offsets.h"
 
 namespace gpuprims {
 namespace {
@@ -13,45 +12,14 @@ using namespace segmented;
 using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
 
-constexpr int64_t kTask = 1 << 16;        // values and results that are worth a task
-constexpr int64_t kLong = 1 << 18;        // values of a segment that is worth all threads
-constexpr int64_t kBlockRows = 64 * 64;   // rows of such a segment that are a task
-constexpr int64_t kTileColumns = 128;     // whose accumulators stay in the cache
-constexpr int64_t kCheckGrain = 1 << 16;
-
-struct Csr1 {
-  const void* indptr;
-  bool wide;
-  int64_t segments;
-  int64_t n;
-
-  int64_t operator[](int64_t s) const {
-    return wide ? static_cast<const int64_t*>(indptr)[s] : static_cast<const int32_t*>(indptr)[s];
-  }
-  bool good() const {
-    if ((*this)[0] != 0 || (*this)[segments] != n) return false;
-    std::atomic<bool> bad{false};
-    torch::stable::parallel_for(0, segments, kCheckGrain, [&](int64_t begin, int64_t end) {
-      bool falls = false;
-      for (int64_t s = begin; s < end; ++s) falls |= (*this)[s + 1] < (*this)[s];
-      if (falls) bad = true;
-    });
-    return !bad;
-  }
-};
-
-// False where results must be filled.
-bool good_offsets(const char* op, const Csr1& csr, int64_t promises) {
-  const bool raise = raise_on_bad_data();
-  if ((promises & kReduceChecked) && !raise) return true;
-  const bool good = csr.good();
-  if (raise) check_segment_good(op, good, csr.n);
-  return good;
-}
+constexpr int64_t kTask = 1 << 16;       // values and results that are worth a task
+constexpr int64_t kLong = 1 << 18;       // values of a segment that is worth all threads
+constexpr int64_t kBlockRows = 64 * 64;  // rows of such a segment that are a task
+constexpr int64_t kTileColumns = 128;    // whose accumulators stay in the cache
 
 // work(first segment, last segment) over tasks of about equal cost.
 template <class Work>
-void for_segments(const Csr1& csr, int64_t features, const Work& work) {
+void for_segments(const SegmentOffsets& csr, int64_t features, const Work& work) {
   const auto cost = [&](int64_t s) { return csr[s] + 8 * s; };  // it rises
   const double total = static_cast<double>(cost(csr.segments));
   const auto tasks = static_cast<int64_t>(
@@ -75,7 +43,7 @@ void for_segments(const Csr1& csr, int64_t features, const Work& work) {
 }
 
 struct Call {
-  Csr1 csr;
+  SegmentOffsets csr;
   const void* values;
   void* out;
   int64_t features;
@@ -111,7 +79,7 @@ template <class Out, class T, class Op>
 void reduce_flat(const Call& call, const Op& op) {
   using State = typename Op::State;
   const T* const values = static_cast<const T*>(call.values);
-  const Csr1& csr = call.csr;
+  const SegmentOffsets& csr = call.csr;
   for_segments(csr, 1, [&](int64_t first, int64_t last) {
     std::vector<State> states;
     for (int64_t s = first; s < last; ++s) {
@@ -125,8 +93,7 @@ void reduce_flat(const Call& call, const Op& op) {
       }
       states.resize(chunks);
       for (int64_t c = 0; c < chunks; ++c)
-        states[c] =
-            chunk_state(op, values + begin + c * kSegmentChunk, length - c * kSegmentChunk);
+        states[c] = chunk_state(op, values + begin + c * kSegmentChunk, length - c * kSegmentChunk);
       put<Out>(call, op, s, combine_chunks(op, states.data(), chunks), length);
     }
   });
@@ -138,8 +105,7 @@ void reduce_flat(const Call& call, const Op& op) {
     const auto chunks = static_cast<int64_t>(states.size());
     torch::stable::parallel_for(0, chunks, 16, [&](int64_t from, int64_t to) {
       for (int64_t c = from; c < to; ++c)
-        states[c] =
-            chunk_state(op, values + begin + c * kSegmentChunk, length - c * kSegmentChunk);
+        states[c] = chunk_state(op, values + begin + c * kSegmentChunk, length - c * kSegmentChunk);
     });
     put<Out>(call, op, s, combine_chunks(op, states.data(), chunks), length);
   }
@@ -150,7 +116,7 @@ void reduce_rows(const Call& call, const Op& op) {
   using State = typename Op::State;
   using A = typename Op::Value;
   const T* const values = static_cast<const T*>(call.values);
-  const Csr1& csr = call.csr;
+  const SegmentOffsets& csr = call.csr;
   const int64_t features = call.features;
   const auto lift = [&](const T& x) { return op.lift(static_cast<A>(x)); };
   const auto is_long = [&](int64_t length) {
@@ -269,10 +235,6 @@ void run_dtype(const Call& call, Dtype dtype) {
   }
 }
 
-void fill(void* out, int bytes, int64_t count, uint64_t bits) {
-  for (int64_t i = 0; i < count; ++i) std::memcpy(static_cast<char*>(out) + i * bytes, &bits, bytes);
-}
-
 Tensor segment_reduce_cpu(const Tensor& values_in, const Tensor& indptr_in, int64_t code,
                           int64_t promises) {
   constexpr auto kOp = "segment_reduce";
@@ -281,65 +243,20 @@ Tensor segment_reduce_cpu(const Tensor& values_in, const Tensor& indptr_in, int6
   const auto op = static_cast<SegmentOp>(code);
   const Dtype dtype = dtype_of(kOp, values.scalar_type()), result = segment_result(dtype, op);
   const int64_t segments = indptr.size(0) - 1;
-  Tensor out =
-      segment_output(kOp, values, segment_result_type(values.scalar_type(), op), segments);
-  const Call call{{indptr.const_data_ptr(), indptr.scalar_type() == ScalarType::Long, segments,
-                   values.size(0)},
-                  values.const_data_ptr(),
-                  out.mutable_data_ptr(),
-                  values.dim() == 1 ? 1 : values.size(1),
-                  op,
-                  segment_empty_bits(op, result)};
+  Tensor out = segment_output(kOp, values, segment_result_type(values.scalar_type(), op), segments);
+  const Call call{
+      {indptr.const_data_ptr(), indptr.scalar_type() == ScalarType::Long, segments, values.size(0)},
+      values.const_data_ptr(),
+      out.mutable_data_ptr(),
+      values.dim() == 1 ? 1 : values.size(1),
+      op,
+      segment_empty_bits(op, result)};
   const bool good = good_offsets(kOp, call.csr, promises);
   if (out.numel() == 0) return out;
   if (good)
     run_dtype(call, dtype);
   else
-    fill(call.out, dtype_bytes(result), out.numel(), segment_bad_bits(result));
-  return out;
-}
-
-Tensor segment_expand_cpu(const Tensor& values_in, const Tensor& indptr_in, int64_t n,
-                          int64_t promises) {
-  constexpr auto kOp = "segment_expand";
-  check_segment_expand(values_in, indptr_in, n);
-  const Tensor values = dense_values(values_in), indptr = dense_values(indptr_in);
-  const Dtype dtype = dtype_of(kOp, values.scalar_type());
-  Tensor out = segment_output(kOp, values, values.scalar_type(), n);
-  const Csr1 csr{indptr.const_data_ptr(), indptr.scalar_type() == ScalarType::Long,
-                 values.size(0), n};
-  const bool good = good_offsets(kOp, csr, csr.segments == 0 ? 0 : promises);
-  if (out.numel() == 0) return out;
-  const int bytes = dtype_bytes(dtype);
-  auto* const to = static_cast<char*>(out.mutable_data_ptr());
-  if (!good) {
-    fill(to, bytes, out.numel(), segment_bad_bits(dtype));
-    return out;
-  }
-  const int64_t row_bytes = (values.dim() == 1 ? 1 : values.size(1)) * bytes;
-  const auto* const from = static_cast<const char*>(values.const_data_ptr());
-  // Rows are dealt out, so that one long segment is everybody's.
-  const int64_t grain = std::max<int64_t>(kTask / row_bytes, 1);
-  torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
-    int64_t low = 0, high = csr.segments - 1;
-    while (low < high) {
-      const int64_t middle = high - (high - low) / 2;
-      if (csr[middle] <= begin)
-        low = middle;
-      else
-        high = middle - 1;
-    }
-    for (int64_t s = low, row = begin; row < end; ++s) {
-      const int64_t last = std::min(end, csr[s + 1]);
-      for (; row < last; ++row) {
-        char* const at = to + row * row_bytes;
-        if (row_bytes == 4)
-          std::memcpy(at, from + s * 4, 4);
-        else
-          std::memcpy(at, from + s * row_bytes, row_bytes);
-      }
-    }
-  });
+    fill_segments(call.out, dtype_bytes(result), out.numel(), segment_bad_bits(result));
   return out;
 }
 
@@ -348,5 +265,4 @@ Tensor segment_expand_cpu(const Tensor& values_in, const Tensor& indptr_in, int6
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
   m.impl("segment_reduce", TORCH_BOX(&gpuprims::segment_reduce_cpu));
-  m.impl("segment_expand", TORCH_BOX(&gpuprims::segment_expand_cpu));
 }

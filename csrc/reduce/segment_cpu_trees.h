@@ -53,13 +53,11 @@ typename Op::State reduce_chunk(const Op& op, const T* x, int length) {
   Accumulators<typename Op::State> sums;
   auto* const sum = sums.at;
   const int used = std::min(length, kAll);
-  const int padded =
-      V * static_cast<int>(std::bit_ceil(static_cast<unsigned>((used + V - 1) / V)));
+  const int padded = V * static_cast<int>(std::bit_ceil(static_cast<unsigned>((used + V - 1) / V)));
   for (int a = 0; a < padded; ++a) sum[a] = op.identity();
   int at = 0;
   for (; at + kAll <= length; at += kAll)
-    for (int a = 0; a < kAll; ++a)
-      sum[a] = op.combine(sum[a], op.lift(static_cast<A>(x[at + a])));
+    for (int a = 0; a < kAll; ++a) sum[a] = op.combine(sum[a], op.lift(static_cast<A>(x[at + a])));
   for (int a = 0; at + a < length; ++a)
     sum[a] = op.combine(sum[a], op.lift(static_cast<A>(x[at + a])));
   return halve_slots<V>(op, sum, used);
@@ -70,8 +68,7 @@ typename Op::State reduce_chunk(const Op& op, const T* x, int length) {
 template <class A, class T>
 typename LogSumExp<A>::State reduce_chunk_exp(const LogSumExp<A>& op, const T* x, int length) {
   auto state = op.identity();
-  for (int i = 0; i < length; ++i)
-    state.most = greater_or_nan(static_cast<A>(x[i]), state.most);
+  for (int i = 0; i < length; ++i) state.most = greater_or_nan(static_cast<A>(x[i]), state.most);
   if (state.most != state.most || length == 0) return {state.most, state.most - state.most};
   constexpr int kLanes = 8;
   A sum[kLanes] = {};

@@ -29,8 +29,8 @@ void raise_if_bad(const char* op, const int* at, int64_t n, cudaStream_t stream)
 int columns_at_once(const SegmentReduceArgs& args) {
   const auto address = reinterpret_cast<uintptr_t>(args.values);
   const auto wide = static_cast<uintptr_t>(4 * dtype_bytes(args.dtype));
-  const bool fits = segment_accumulator(args.dtype) == SegmentAccumulator::f32 && args.features % 4 == 0 &&
-                    address % wide == 0;
+  const bool fits = segment_accumulator(args.dtype) == SegmentAccumulator::f32 &&
+                    args.features % 4 == 0 && address % wide == 0;
   return fits ? 4 : 1;
 }
 
@@ -75,8 +75,7 @@ Tensor segment_reduce_cuda(const Tensor& values_in, const Tensor& indptr_in, int
   }
   if (plan.rows) {
     check_cuda(kOp, launch_segment_rows(args, plan, space, false, stream));
-    if (plan.long_blocks > 0)
-      check_cuda(kOp, launch_segment_rows(args, plan, space, true, stream));
+    if (plan.long_blocks > 0) check_cuda(kOp, launch_segment_rows(args, plan, space, true, stream));
     for (int level = 0; level < plan.levels; ++level)
       check_cuda(kOp, launch_segment_levels(args, plan, space, level, stream));
   } else {

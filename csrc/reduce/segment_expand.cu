@@ -12,9 +12,9 @@ namespace gpuprims {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kEach = 8;                    // rows a thread walks
+constexpr int kEach = 8;                     // rows a thread walks
 constexpr int kMostRows = kThreads * kEach;  // of a block
-constexpr int kHeld = 2048;                 // segments a block holds in shared memory
+constexpr int kHeld = 2048;                  // segments a block holds in shared memory
 
 __device__ __forceinline__ int64_t offset_at(const SegmentExpandArgs& args, int64_t at) {
   return args.wide ? static_cast<const int64_t*>(args.indptr)[at]
@@ -63,8 +63,9 @@ __global__ void __launch_bounds__(kThreads) segment_check(const SegmentExpandArg
 
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
-    segment_expand(const __grid_constant__ SegmentExpandArgs args, const int rows, const int width) {
-  __shared__ int begins[kHeld];      // of the block's segments, from its first row
+    segment_expand(const __grid_constant__ SegmentExpandArgs args, const int rows,
+                   const int width) {
+  __shared__ int begins[kHeld];  // of the block's segments, from its first row
   __shared__ uint16_t owner[kMostRows];
   __shared__ int64_t ends[2];
   const int t = threadIdx.x;
@@ -131,7 +132,8 @@ cudaError_t start(const SegmentExpandArgs& args, cudaStream_t stream) {
   const int64_t blocks = std::min<int64_t>((args.n + rows - 1) / rows, 1 << 20);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0,
                           args.flag != nullptr};
-  const auto width = std::bit_ceil(static_cast<uint64_t>(std::min<int64_t>(args.features, kThreads)));
+  const auto width =
+      std::bit_ceil(static_cast<uint64_t>(std::min<int64_t>(args.features, kThreads)));
   return launch(segment_expand<Word>, shape, stream, args, rows, static_cast<int>(width));
 }
 

@@ -11,12 +11,12 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_segment_
   using namespace gpuprims;
   const auto type = static_cast<Dtype>(dtype);
   const auto kind = static_cast<SegmentOp>(op);
-  const SegmentReducePlan p = plan_segment_reduce(
-      {type, kind, n, segments, features, vec, sms, must_look != 0, promises});
-  const int used = std::snprintf(text, size, "segment_reduce %s of %s [%lld, %lld] in %lld segments -> ",
-                                 segment_op_name(kind), dtype_name(type),
-                                 static_cast<long long>(n), static_cast<long long>(features),
-                                 static_cast<long long>(segments));
+  const SegmentReducePlan p =
+      plan_segment_reduce({type, kind, n, segments, features, vec, sms, must_look != 0, promises});
+  const int used =
+      std::snprintf(text, size, "segment_reduce %s of %s [%lld, %lld] in %lld segments -> ",
+                    segment_op_name(kind), dtype_name(type), static_cast<long long>(n),
+                    static_cast<long long>(features), static_cast<long long>(segments));
   if (used < 0 || used >= size) return;
   text += used, size -= used;
   if (p.nothing) {

@@ -1,8 +1,8 @@
 // Brings the pieces of long segments of rows together: a block takes four columns of 4,096 states,
 // 64 pieces of 64, and so climbs two levels of the tree.
 #include "common/launch.h"
-#include "reduce/segment_reduce.cuh"
 #include "reduce/segment_start.h"
+#include "reduce/segment_values.cuh"
 
 namespace gpuprims {
 namespace {
@@ -56,8 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   const State* const from = states + (level > 0 ? plan.level_at[level - 1] : 0) * args.features;
   State* const to = states + plan.level_at[level] * args.features;
   // Results of this level, with gaps between entries.
-  const int64_t slots =
-      level_first(space.list, entries - 1, level + 1) + plan.pieces / kRows + 2;
+  const int64_t slots = level_first(space.list, entries - 1, level + 1) + plan.pieces / kRows + 2;
   const int64_t tiles = (args.features + kColumns - 1) / kColumns;
   const int sub = threadIdx.x / kColumns;
   for (int64_t item = blockIdx.x; item < slots * tiles; item += gridDim.x) {
@@ -85,9 +84,9 @@ __global__ void __launch_bounds__(kThreads)
           from + (level_first(space.list, entry, level) + begin + sub * kRowPiece) * args.features +
           column;
       const int rows = many - sub * kRowPiece;
-      shared[threadIdx.x] =
-          reduce_piece(op, rows < kRowPiece ? rows : kRowPiece,
-                       [&](int r) { return load_fresh(mine + r * args.features); });
+      shared[threadIdx.x] = reduce_piece(op, rows < kRowPiece ? rows : kRowPiece, [&](int r) {
+        return load_fresh(mine + r * args.features);
+      });
     }
     __syncthreads();
     if (sub == 0 && column < args.features) {

@@ -96,7 +96,8 @@ inline SegmentReducePlan plan_segment_reduce(const SegmentReduceProblem& p) {
   if (plan.nothing) return plan;
   plan.rows = p.features > 1;
   const bool pair = p.op == SegmentOp::logsumexp;
-  const int state = (segment_accumulator(p.dtype) == SegmentAccumulator::f32 ? 4 : 8) * (pair ? 2 : 1);
+  const int state =
+      (segment_accumulator(p.dtype) == SegmentAccumulator::f32 ? 4 : 8) * (pair ? 2 : 1);
   const int64_t resident = int64_t{p.sms} * segment_blocks(state);
   const int64_t mean = p.n / p.segments;
   if (plan.rows) {

@@ -3,8 +3,8 @@
 // and where there are few columns a warp is at several segments at once. A thread keeps the tree's
 // eight lanes in registers and has as many rows on their way, or half of them.
 #include "common/launch.h"
-#include "reduce/segment_reduce.cuh"
 #include "reduce/segment_start.h"
+#include "reduce/segment_values.cuh"
 
 namespace gpuprims {
 namespace {
@@ -17,8 +17,8 @@ static_assert(kMostPieces == 4);
 
 // Blocks on a multiprocessor that registers leave room for.
 template <class Op, int V>
-constexpr int kBlocks = V == 1 ? (sizeof(typename Op::State) == 4 ? 4 : 2)
-                               : (sizeof(typename Op::State) == 4 ? 2 : 1);
+constexpr int kBlocks =
+    V == 1 ? (sizeof(typename Op::State) == 4 ? 4 : 2) : (sizeof(typename Op::State) == 4 ? 2 : 1);
 
 template <class T, int V>
 struct alignas(sizeof(T) * V) Columns {
@@ -192,8 +192,8 @@ cudaError_t start(const SegmentReduceArgs& args, const Op& op, const SegmentRedu
 
 cudaError_t launch_segment_rows(const SegmentReduceArgs& args, const SegmentReducePlan& plan,
                                 const SegmentReduceSpace& space, bool pieces, cudaStream_t stream) {
-  return with_segment_op(
-      args, [&](auto op) { return start(args, op, plan, space, pieces, stream); });
+  return with_segment_op(args,
+                         [&](auto op) { return start(args, op, plan, space, pieces, stream); });
 }
 
 }  // namespace gpuprims

@@ -1,8 +1,8 @@
 // Flat segments, a block a tile of consecutive ones. Short segments are reduced a thread each from
 // shared memory, which their values reach by coalesced loads; longer ones a warp each; very long
-// ones go to a list for segment_long.cu. The offsets of the block's next tile are on their way while
-// it works at this one. Each block looks at the offsets that it follows: a tile where they are bad
-// is left alone, and all results are filled afterwards.
+// ones go to a list for segment_long.cu. The offsets of the block's next tile are on their way
+// while it works at this one. Each block looks at the offsets that it follows: a tile where they
+// are bad is left alone, and all results are filled afterwards.
 #include "common/launch.h"
 #include "reduce/segment_reduce.cuh"
 #include "reduce/segment_start.h"

@@ -45,9 +45,7 @@ def _samples(device: Device) -> list[tuple[Any, ...]]:
 
 
 def _call(op: str, rest: Any = offsets, values: Any = _values) -> Call:
-    return Call(
-        lambda x, indptr: segment_reduce(x, indptr, op), values, lambda n, device: (rest(n, device),)
-    )
+    return Call(lambda x, indptr: segment_reduce(x, indptr, op), values, lambda n, device: (rest(n, device),))
 
 
 def _zeros(device: Device, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

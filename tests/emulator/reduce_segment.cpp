@@ -99,8 +99,8 @@ void check(Dtype dtype, const Case& c, Op op, unsigned seed) {
   args.op = c.op, args.wide = c.wide, args.check = !(c.promises & kReduceChecked);
   args.empty = segment_empty_bits(c.op, args.out_dtype);
   args.filler = segment_bad_bits(args.out_dtype);
-  const auto plan = plan_segment_reduce(
-      {dtype, c.op, n, segments, c.features, vec, 3, args.check, c.promises});
+  const auto plan =
+      plan_segment_reduce({dtype, c.op, n, segments, c.features, vec, 3, args.check, c.promises});
   std::vector<uint64_t> memory(plan.workspace / 8 + 1, 0xABABABABABABABABu);
   auto* const base = reinterpret_cast<char*>(memory.data());
   const SegmentReduceSpace space{reinterpret_cast<SegmentReduceHeader*>(base),
