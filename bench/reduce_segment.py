@@ -70,9 +70,8 @@ def by_torch(x: torch.Tensor, indptr: torch.Tensor, op: str) -> torch.Tensor:
 
 def run_segments(options: argparse.Namespace, timer: harness.Timer, speed: float, rows: bool) -> bool:
     sound, scale = True, 1.0 if timer.cuda else 1e-3
-    print(
-        f"\n{'case':>32}{'ours':>9}{'Segments':>10}{'torch':>10}{'index_add':>11}{'expand':>9}{'bytes':>8}{'target':>8}"
-    )
+    heads = (("case", 32), ("ours", 9), ("Segments", 10), ("torch", 10), ("index_add", 11), ("expand", 9))
+    print("\n" + "".join(f"{head:>{w}}" for head, w in (*heads, ("bytes", 8), ("target", 8))))
     for name, lengths, shape, dtype, op in lengths_of(options.device, scale):
         if bool(shape) != rows:
             continue
@@ -81,7 +80,8 @@ def run_segments(options: argparse.Namespace, timer: harness.Timer, speed: float
         g = torch.Generator(device=options.device).manual_seed(1)
         x = torch.randint(-4, 5, (n, *shape), device=options.device, generator=g).to(dtype)
         calls: dict[str, Callable[[], Any]] = {
-            "ours": partial(segment_reduce, x, indptr, op), "Segments": partial(segment_reduce, x, segments, op),
+            "ours": partial(segment_reduce, x, indptr, op),
+            "Segments": partial(segment_reduce, x, segments, op),
         }  # fmt: skip
         out = segment_reduce(x, indptr, op)
         if op in ("sum", "max", "mean") and dtype.is_floating_point:
@@ -98,8 +98,7 @@ def run_segments(options: argparse.Namespace, timer: harness.Timer, speed: float
         calls["expand"] = partial(segment_expand, out, indptr, n)
         times = timer.measure(calls)
         moved = (x.nbytes + indptr.nbytes + out.nbytes) / speed
-        cells = "".join(f"{times.get(call, float('nan')):{w}.1f}" for call, w in zip(
-            ("ours", "Segments", "torch", "index_add", "expand"), (9, 10, 10, 11, 9), strict=True))  # fmt: skip
+        cells = "".join(f"{times.get(head, float('nan')):{w}.1f}" for head, w in heads[1:])
         print(f"{name:>32}{cells}{moved:8.1f}{TARGETS.get(name, 0):8.0f}", flush=True)
         del x, out, calls
     return sound
@@ -111,7 +110,8 @@ def run_histogram(options: argparse.Namespace, timer: harness.Timer, speed: floa
     uniform = torch.rand(n, device=options.device)
     for name, x, bins in (
         ("100 bins", uniform, 100), ("10000 bins", uniform, 10_000), ("100000 bins", uniform, 100_000),
-        ("100 bins, one value", torch.full_like(uniform, 0.5), 100), ("100 bins, float64", uniform.double(), 100),
+        ("100 bins, one value", torch.full_like(uniform, 0.5), 100),
+        ("100 bins, float64", uniform.double(), 100),
         ("100 bins, float16", uniform.half(), 100),
     ):  # fmt: skip
         calls = {"ours": partial(histogram, x, bins, 0, 1), "torch": partial(torch.histc, x, bins, 0, 1)}

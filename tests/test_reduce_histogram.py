@@ -39,7 +39,8 @@ def draw(shape, dtype, seed):
 
 class TestHistogram:
     @given(
-        dtype=st.sampled_from(FLOATS + INTS), n=st.integers(0, 3000), bins=st.sampled_from([1, 2, 7, 100, 5000]),
+        dtype=st.sampled_from(FLOATS + INTS), n=st.integers(0, 3000),
+        bins=st.sampled_from([1, 2, 7, 100, 5000]),
         ends=st.sampled_from([(-3, 3), (0, 1), (-1e3, 1e-3), (2, 2.5), (-np.inf, 1)]),
         seed=st.integers(0, 2**31), offset=st.integers(0, 3),
     )  # fmt: skip
@@ -89,7 +90,8 @@ class TestHistogram:
 
 class TestBincount:
     @given(
-        dtype=st.sampled_from(INTS), n=st.integers(0, 2000), bins=st.sampled_from([1, 2, 50, 99, 100, 30_000]),
+        dtype=st.sampled_from(INTS), n=st.integers(0, 2000),
+        bins=st.sampled_from([1, 2, 50, 99, 100, 30_000]),
         seed=st.integers(0, 2**31),
     )  # fmt: skip
     def test_counts(self, device, dtype, n, bins, seed):

@@ -40,8 +40,8 @@ def compile_reduction(
         finalize: of the combined value a, and n, the number of elements.
 
     x, a, b and n are float (float32, float16 and bfloat16 input), double (float64) or long long (integers,
-    bool). What CUDA and <cmath> both have may be called: sqrt, exp, fabs, fmax, ... With names of the one alone
-    the expression compiles for that device alone.
+    bool). What CUDA and <cmath> both have may be called: sqrt, exp, fabs, fmax, ... With names of the one
+    alone the expression compiles for that device alone.
 
     Returns:
         Reduction: call it as reduction(input, dim=None, keepdim=False). Calling compile_reduction again with
