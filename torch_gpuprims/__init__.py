@@ -6,6 +6,7 @@ from .aggregate import neighbor_aggregate
 from .compile_reduction import Reduction, compile_reduction
 from .graph import Graph
 from .histogram import bincount, histogram
+from .reduce import Stats, dot, reduce, stats
 from .reduce_segment import segment_expand, segment_reduce
 from .segments import Segments
 from .sort import (
@@ -32,6 +33,7 @@ __all__ = [
     "SegmentSort",
     "Segments",
     "Sort",
+    "Stats",
     "StreamingTopK",
     "TopK",
     "TopKGate",
@@ -39,10 +41,12 @@ __all__ = [
     "argsort",
     "bincount",
     "compile_reduction",
+    "dot",
     "explain",
     "histogram",
     "merge_topk",
     "neighbor_aggregate",
+    "reduce",
     "segment_expand",
     "segment_reduce",
     "segment_sort",
@@ -51,6 +55,7 @@ __all__ = [
     "sort_by_key",
     "sort_keys",
     "sort_out_of_core",
+    "stats",
     "topk",
     "topk_gate",
 ]

@@ -11,6 +11,7 @@ import torch
 
 from .aggregate import neighbor_aggregate
 from .graph import Graph
+from .reduce import reduce
 from .segments import Segments
 from .sort import sort
 from .topk import TopK, topk
@@ -80,6 +81,13 @@ def sort_case(rows: int, n: int, device: torch.device) -> Case:
     generator = torch.Generator().manual_seed(n)
     x = torch.randn(rows, n, generator=generator).mul(1000).round().to(device)
     return Case("sort", f"{rows}x{n}", lambda: sort(x), lambda: torch.sort(x, stable=True))
+
+
+def reduce_case(rows: int, n: int, op: str, device: torch.device) -> Case:
+    """A reduction of each row."""
+    x = torch.rand(rows, n, generator=torch.Generator().manual_seed(n)).to(device)
+    theirs = {"max": torch.amax, "norm": torch.linalg.vector_norm}.get(op) or getattr(torch, op)
+    return Case("reduce", f"{op} {rows}x{n}", lambda: reduce(x, op, -1), lambda: theirs(x, dim=-1))
 
 
 def csr_tensor(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, width: int) -> torch.Tensor:

@@ -134,14 +134,48 @@ def _sorting(values: bool, indices: bool) -> Callable[..., str]:
     return text
 
 
+def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any) -> str:
+    rank = input.dim()
+    dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    reduced = (ctypes.c_bool * max(rank, 1))()
+    for d in dims:
+        reduced[d % max(rank, 1)] = True
+    sizes = (ctypes.c_int64 * max(rank, 1))(*input.shape)
+    strides = (ctypes.c_int64 * max(rank, 1))(*input.stride())
+    count, where = _multiprocessors(input)
+    dtype = _DTYPES.index(input.dtype)
+    numbers = (code, dtype, acc, sizes, strides, reduced, ctypes.c_int64(rank), count)
+    return _text(library.gpuprims_explain_reduce, *numbers) + where
+
+
+def _acc(input: torch.Tensor, integer: bool) -> int:
+    wide = input.dtype == torch.float64
+    acc = (
+        torch.int64 if integer or not input.is_floating_point() else torch.float64 if wide else torch.float32
+    )
+    return _DTYPES.index(acc)
+
+
+def _reduce(input: torch.Tensor, op: str, dim: Any = None, *args: Any, ord: float = 2, **kwargs: Any) -> str:
+    from .reduce import reduce_code  # which logs through this module
+
+    return _reducing(input, reduce_code(op, ord), _acc(input, op in ("any", "all")), dim)
+
+
+def _stats(input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> str:
+    return _reducing(input, 15, _acc(input, False), dim)  # kReduceOps
+
+
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "argsort": _sorting(False, True),
     "neighbor_aggregate": _neighbor_aggregate,
+    "reduce": _reduce,
     "segment_reduce": _segment_reduce,
     "segment_topk": _segment_topk,
     "sort": _sorting(True, True),
     "sort_keys": _sorting(True, False),
+    "stats": _stats,
     "topk": _topk,
     "topk_gate": _topk_gate,
 }

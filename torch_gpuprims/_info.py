@@ -105,6 +105,8 @@ def _cases(device: torch.device) -> list[_compare.Case]:
         _compare.segment_case(3, 50_000, 50, device),
         _compare.sort_case(64, 1000, device),
         _compare.sort_case(1, 100_000, device),
+        _compare.reduce_case(64, 1000, "sum", device),
+        _compare.reduce_case(1, 100_000, "logsumexp", device),
         _compare.aggregate_case("500 nodes 4k edges", indptr, indices, 32, device),
     ]
 

@@ -6,6 +6,7 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .reduce import DOT, REDUCE, STATS
 from .reduce_histogram import HISTOGRAM
 from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
 from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
@@ -25,6 +26,9 @@ OPS: dict[str, Op] = {
     "argsort": ARGSORT,
     "sort_keys": SORT_KEYS,
     "segment_sort": SEGMENT_SORT,
+    "reduce": REDUCE,
+    "stats": STATS,
+    "dot": DOT,
     "segment_reduce": SEGMENT_REDUCE,
     "segment_expand": SEGMENT_EXPAND,
     "histogram": HISTOGRAM,

@@ -271,9 +271,20 @@ inline int atomicExch(int* at, int value) {
   return std::exchange(*at, value);
 }
 
+inline unsigned atomicInc(unsigned* at, unsigned most) {
+  simt::maybe_suspend();
+  const unsigned old = *at;
+  *at = old >= most ? 0 : old + 1;
+  return old;
+}
+
 template <class T>
 T __ldcg(const T* at) {
   return *at;
+}
+template <class T>
+void __stcg(T* at, T value) {
+  *at = value;
 }
 inline int __clz(int value) { return value ? __builtin_clz(value) : 32; }
 inline int __popc(unsigned value) { return __builtin_popcount(value); }

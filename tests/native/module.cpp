@@ -46,6 +46,7 @@ void bind_codec(py::module_& m) {
 
 }  // namespace
 
+void bind_reduce(py::module_& m);
 void bind_sort(py::module_& m);
 void bind_topk(py::module_& m);
 void bind_topk_gate(py::module_& m);
@@ -57,6 +58,7 @@ PYBIND11_MODULE(gpuprims_native, m) {
   bind_codec<uint32_t>(m);
   bind_codec<uint64_t>(m);
   m.def("dtype_bytes", [](const std::string& dtype) { return dtype_bytes(dtype_named(dtype)); });
+  bind_reduce(m);
   bind_sort(m);
   bind_topk(m);
   bind_topk_gate(m);

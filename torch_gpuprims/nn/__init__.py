@@ -2,9 +2,10 @@
 
 from .aggregate import NeighborAggregation
 from .conv import GCNConv
+from .reduce import Reduce, Stats
 from .sort import Sort
 from .topk import TopK
 from .topk_gate import TopKGate
 from .topk_segment import SegmentTopK
 
-__all__ = ["GCNConv", "NeighborAggregation", "SegmentTopK", "Sort", "TopK", "TopKGate"]
+__all__ = ["GCNConv", "NeighborAggregation", "Reduce", "SegmentTopK", "Sort", "Stats", "TopK", "TopKGate"]

@@ -1,0 +1,34 @@
+// From a plan to the instance of a kernel.
+#pragma once
+#include "reduce/rows.cuh"
+#include "reduce/strided.cuh"
+
+namespace gpuprims {
+
+template <class Op, class Raw, ReduceFamily family, Dtype dtype>
+cudaError_t launch_floating(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
+  constexpr Dtype kAcc = sizeof(typename Op::Value) == 8 ? Dtype::f64 : Dtype::f32;
+  switch (plan.algo) {
+    case ReduceAlgo::packed_rows:
+      return launch_packed_rows<Op, Raw>(args, plan, stream);
+    case ReduceAlgo::long_rows:
+      return launch_long_rows<Op, Raw>(args, plan, stream);
+    default:
+      return launch_strided<Op, Raw, strided_columns(family, dtype, kAcc)>(args, plan, stream);
+  }
+}
+
+// float32, float64 and both 16-bit formats, accumulated in their own width or in float32.
+template <template <class> class Op, ReduceFamily family>
+cudaError_t launch_floats(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
+  switch (args.dtype) {
+    case Dtype::f64:
+      return launch_floating<Op<double>, double, family, Dtype::f64>(args, plan, stream);
+    case Dtype::f32:
+      return launch_floating<Op<float>, float, family, Dtype::f32>(args, plan, stream);
+    default:
+      return launch_floating<Op<float>, Half16, family, Dtype::f16>(args, plan, stream);
+  }
+}
+
+}  // namespace gpuprims

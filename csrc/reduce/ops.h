@@ -1,0 +1,442 @@
+// What each reduction does to elements, on the host and on the device: what a missing element
+// counts as, how elements enter an accumulator, how two accumulators become one, what comes out.
+// docs/reduce.md defines the tree in which accumulators are combined.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "common/radix_keys.h"
+
+#if defined(__CUDACC__)
+#define GPUPRIMS_UNROLL _Pragma("unroll")
+#else
+#define GPUPRIMS_UNROLL
+#endif
+
+namespace gpuprims {
+
+enum class ReduceOp : int32_t {
+  sum = 0,
+  mean = 1,
+  prod = 2,
+  max = 3,
+  min = 4,
+  argmax = 5,
+  argmin = 6,
+  any = 7,
+  all = 8,
+  norm1 = 9,
+  norm2 = 10,
+  norm_inf = 11,
+  var = 12,
+  std = 13,
+  logsumexp = 14,
+};
+constexpr int kReduceOps = 15;
+
+constexpr const char* reduce_op_name(ReduceOp op) {
+  constexpr const char* names[] = {"sum",    "mean",   "prod", "max", "min",
+                                   "argmax", "argmin", "any",  "all", "norm",
+                                   "norm",   "norm",   "var",  "std", "logsumexp"};
+  return names[static_cast<int>(op)];
+}
+
+constexpr bool is_arg(ReduceOp op) { return op == ReduceOp::argmax || op == ReduceOp::argmin; }
+
+// The tree. Position p of the reduced extent lies in chunk p / kChunk. There, accumulator
+// p % (kSlots * V), where V elements of the input's type make 16 bytes, adds its elements in
+// order. The V accumulators of a slot are combined by halving, then the kSlots slots by halving;
+// kGroup neighbouring chunks pairwise; groups in kFinish accumulators, in order, then by halving.
+constexpr int kChunk = 4096;
+constexpr int kSlots = 32;
+constexpr int kGroup = 8;
+constexpr int kFinish = 256;
+
+template <class A>
+GPUPRIMS_HD bool is_nan(A x) {
+  if constexpr (std::is_floating_point_v<A>)
+    return x != x;
+  else
+    return false;
+}
+
+// The greater one; NaN if either is. Which zero comes out is settled at the end.
+template <class A>
+GPUPRIMS_HD A greater_of(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+  }
+#endif
+  return a > b || is_nan(a) ? a : b;
+}
+
+template <class A>
+constexpr A lowest_of() {
+  if constexpr (std::is_floating_point_v<A>)
+    return -std::numeric_limits<A>::infinity();
+  else
+    return std::numeric_limits<A>::lowest();
+}
+
+template <class A>
+GPUPRIMS_HD bool is_finite(A x) {
+  return x - x == A(0);
+}
+
+// exp of a difference that is at most 0, or +inf where an element is. On the device 2 ulp of ex2.
+template <class A>
+GPUPRIMS_HD A exp_of(A x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>) {
+    float r;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(x * 1.4426950408889634f));
+    return r;
+  }
+#endif
+  return std::exp(x);
+}
+
+template <class A>
+GPUPRIMS_HD A quotient(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>) return __fdividef(a, b);
+#endif
+  return a / b;
+}
+
+constexpr uint32_t kAllValid = 0xffffffffu;
+
+// A Bundle has N elements enter at a time. `at` gives their positions in the chunk; elements that
+// are not valid hold pad().
+
+// Sums and products, in a tree where A is floating (integers give the same in any order).
+template <class A>
+struct Additive {
+  using Value = A;
+  using State = A;
+  static constexpr bool kTree = std::is_floating_point_v<A>;
+  enum Transform : int32_t { as_is, magnitude, square };
+  bool product = false;
+  int32_t transform = as_is;
+
+  GPUPRIMS_HD State identity() const { return product ? A(1) : A(0); }
+  GPUPRIMS_HD Value pad() const { return identity(); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const {
+    return product ? a * b : a + b;
+  }
+
+  template <int N>
+  struct Bundle {
+    A a[N];
+    GPUPRIMS_HD void begin(const Additive& op, uint32_t) {
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) a[e] = op.identity();
+    }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const Additive& op, A (&x)[N], const At&, uint32_t) {
+      if (op.transform != as_is) {
+        GPUPRIMS_UNROLL
+        for (int e = 0; e < N; ++e)
+          x[e] = op.transform == square ? x[e] * x[e] : x[e] < A(0) ? A(0) - x[e] : x[e];
+      }
+      if (op.product) {
+        GPUPRIMS_UNROLL
+        for (int e = 0; e < N; ++e) a[e] *= x[e];
+      } else {
+        GPUPRIMS_UNROLL
+        for (int e = 0; e < N; ++e) a[e] += x[e];
+      }
+    }
+    GPUPRIMS_HD State close(const Additive& op, int64_t) {
+      GPUPRIMS_UNROLL
+      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
+      for (int e = 0; e < d; ++e) a[e] = op.combine(a[e], a[e + d]);
+      return a[0];
+    }
+  };
+};
+
+// The greatest value. The least is the greatest of what its loads have mirrored (see loads).
+template <class A>
+struct Extreme {
+  using Value = A;
+  using State = A;
+  static constexpr bool kTree = false;
+
+  GPUPRIMS_HD State identity() const { return lowest_of<A>(); }
+  GPUPRIMS_HD Value pad() const { return lowest_of<A>(); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const { return greater_of(a, b); }
+
+  template <int N>
+  struct Bundle {
+    A best;
+    GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const Extreme&, A (&x)[N], const At&, uint32_t) {
+      GPUPRIMS_UNROLL
+      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
+      for (int e = 0; e < d; ++e) x[e] = greater_of(x[e], x[e + d]);
+      best = greater_of(best, x[0]);
+    }
+    GPUPRIMS_HD State close(const Extreme&, int64_t) { return best; }
+  };
+};
+
+template <class A>
+struct Placed {
+  A value;
+  int64_t at;
+};
+
+// Whether (x, p) comes before (v, at): greater, or NaN where v is none, or equal at a lower
+// position.
+template <class A, class P>
+GPUPRIMS_HD bool beats(A x, P p, A v, P at) {
+  if (is_nan(x)) return !is_nan(v) || p < at;
+  return x > v || (x == v && p < at);
+}
+
+template <class A>
+struct ArgExtreme {
+  using Value = A;
+  using State = Placed<A>;
+  static constexpr bool kTree = false;
+
+  GPUPRIMS_HD State identity() const {
+    return {lowest_of<A>(), std::numeric_limits<int64_t>::max()};
+  }
+  GPUPRIMS_HD Value pad() const { return lowest_of<A>(); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const {
+    const bool second = beats(b.value, b.at, a.value, a.at);
+    return {second ? b.value : a.value, second ? b.at : a.at};
+  }
+
+  template <int N>
+  struct Bundle {
+    A best;
+    uint32_t where;
+    // first: a position that no valid element of the bundle precedes, so that it is right where
+    // all are the lowest; padded elements have positions behind all valid ones of the row.
+    GPUPRIMS_HD void begin(const ArgExtreme& op, uint32_t first) {
+      best = op.pad();
+      where = first;
+    }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const ArgExtreme&, A (&x)[N], const At& at, uint32_t) {
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) {
+        const uint32_t p = at(e);
+        const bool take =
+            Ordered ? !(x[e] <= best) && !is_nan(best) : beats<A, uint32_t>(x[e], p, best, where);
+        best = take ? x[e] : best;
+        where = take ? p : where;
+      }
+    }
+    GPUPRIMS_HD State close(const ArgExtreme&, int64_t base) { return {best, base + where}; }
+  };
+};
+
+// Count, mean and sum of squared distances from it. The count is a weight: its rounding does not
+// matter, since the divisor of the result is the extent itself.
+template <class A>
+struct Spread {
+  A n, mean, m2;
+};
+
+// Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance".
+template <class A>
+GPUPRIMS_HD Spread<A> join(const Spread<A>& a, const Spread<A>& b) {
+  if (b.n == A(0)) return a;
+  if (a.n == A(0)) return b;
+  const A n = a.n + b.n, delta = b.mean - a.mean;
+  const A share = a.n == b.n ? A(0.5) : quotient(b.n, n);
+  Spread<A> r;
+  r.n = n;
+  r.mean = is_finite(delta) ? a.mean + delta * share : a.mean * (A(1) - share) + b.mean * share;
+  r.m2 = a.m2 + b.m2 + delta * delta * (a.n * share);
+  return r;
+}
+
+// Sums of x - k and of its square, k the first element: few enough elements that what cancels is
+// bounded by their number in ulps.
+template <class A>
+struct ShiftedSums {
+  A n, k, s, q;
+  GPUPRIMS_HD void begin() { n = k = s = q = A(0); }
+  template <int N>
+  GPUPRIMS_HD void add(const A (&x)[N], uint32_t valid) {
+    if (n == A(0)) {
+      GPUPRIMS_UNROLL
+      for (int e = N - 1; e >= 0; --e)
+        if (valid >> e & 1) k = is_finite(x[e]) ? x[e] : A(0);
+    }
+    if (valid == kAllValid) {
+      n += A(N);
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) {
+        const A d = x[e] - k;
+        s += d;
+        q += d * d;
+      }
+      return;
+    }
+    GPUPRIMS_UNROLL
+    for (int e = 0; e < N; ++e) {
+      const A d = valid >> e & 1 ? x[e] - k : A(0);
+      n += valid >> e & 1 ? A(1) : A(0);
+      s += d;
+      q += d * d;
+    }
+  }
+  GPUPRIMS_HD Spread<A> close() const {
+    if (n == A(0)) return {A(0), A(0), A(0)};
+    const A mean = quotient(s, n), m2 = q - s * mean;
+    return {n, k + mean, m2 < A(0) ? A(0) : m2};  // NaN stays NaN
+  }
+};
+
+template <class A>
+struct Moments {
+  using Value = A;
+  using State = Spread<A>;
+  static constexpr bool kTree = false;
+
+  GPUPRIMS_HD State identity() const { return {A(0), A(0), A(0)}; }
+  GPUPRIMS_HD Value pad() const { return A(0); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const { return join(a, b); }
+
+  template <int N>
+  struct Bundle {
+    ShiftedSums<A> sums;
+    GPUPRIMS_HD void begin(const Moments&, uint32_t) { sums.begin(); }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const Moments&, A (&x)[N], const At&, uint32_t valid) {
+      sums.add(x, valid);
+    }
+    GPUPRIMS_HD State close(const Moments&, int64_t) { return sums.close(); }
+  };
+};
+
+// Sum of exp(x - m), where m is the greatest element, kept finite.
+template <class A>
+struct ScaledSum {
+  A m, s;
+};
+
+template <class A>
+struct LogSumExp {
+  using Value = A;
+  using State = ScaledSum<A>;
+  static constexpr bool kTree = false;
+  static constexpr A kMost = std::numeric_limits<A>::max();
+
+  GPUPRIMS_HD State identity() const { return {-kMost, A(0)}; }
+  GPUPRIMS_HD Value pad() const { return lowest_of<A>(); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const {
+    const A m = a.m > b.m ? a.m : b.m;
+    return {m, a.s * exp_of(a.m - m) + b.s * exp_of(b.m - m)};
+  }
+
+  template <int N>
+  struct Bundle {
+    A m, s;
+    GPUPRIMS_HD void begin(const LogSumExp&, uint32_t) { m = -kMost, s = A(0); }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const LogSumExp&, A (&x)[N], const At&, uint32_t) {
+      A most = x[0];
+      GPUPRIMS_UNROLL
+      for (int e = 1; e < N; ++e) most = x[e] > most || most != most ? x[e] : most;
+      most = most < kMost ? most : kMost;  // NaN: any m will do, the sum is NaN
+      if (most > m) {
+        s *= exp_of(m - most);
+        m = most;
+      }
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) s += exp_of(x[e] - m);
+    }
+    GPUPRIMS_HD State close(const LogSumExp&, int64_t) { return {m, s}; }
+  };
+};
+
+template <class A>
+struct Summary {
+  Spread<A> spread;
+  A least, most;  // least: mirrored, so that the greater one wins
+  int64_t nans, at_least, at_most;
+};
+
+template <class A>
+struct Stats {
+  using Value = A;
+  using State = Summary<A>;
+  static constexpr bool kTree = false;
+  bool indices = false;
+
+  GPUPRIMS_HD State identity() const {
+    constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
+    return {{A(0), A(0), A(0)}, lowest_of<A>(), lowest_of<A>(), 0, kNowhere, kNowhere};
+  }
+  GPUPRIMS_HD Value pad() const { return A(0); }
+  GPUPRIMS_HD State combine(const State& a, const State& b) const {
+    State r;
+    r.spread = join(a.spread, b.spread);
+    r.nans = a.nans + b.nans;
+    r.at_least = r.at_most = 0;
+    if (indices) {
+      const ArgExtreme<A> arg;
+      const auto least = arg.combine({a.least, a.at_least}, {b.least, b.at_least});
+      const auto most = arg.combine({a.most, a.at_most}, {b.most, b.at_most});
+      r.least = least.value, r.at_least = least.at;
+      r.most = most.value, r.at_most = most.at;
+    } else {
+      r.least = greater_of(a.least, b.least);
+      r.most = greater_of(a.most, b.most);
+    }
+    return r;
+  }
+
+  template <int N>
+  struct Bundle {
+    ShiftedSums<A> sums;
+    A least, most;
+    uint32_t nans, at_least, at_most;
+    GPUPRIMS_HD void begin(const Stats&, uint32_t first) {
+      sums.begin();
+      least = most = lowest_of<A>();
+      nans = 0;
+      at_least = at_most = first;
+    }
+    template <bool Ordered, class At>
+    GPUPRIMS_HD void add(const Stats& op, A (&x)[N], const At& at, uint32_t valid) {
+      sums.add(x, valid);
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
+      if (op.indices) {
+        GPUPRIMS_UNROLL
+        for (int e = 0; e < N; ++e) {
+          if (!(valid >> e & 1)) continue;
+          const uint32_t p = at(e);
+          if (beats<A, uint32_t>(x[e], p, most, at_most)) most = x[e], at_most = p;
+          if (beats<A, uint32_t>(-x[e], p, least, at_least)) least = -x[e], at_least = p;
+        }
+      } else {
+        GPUPRIMS_UNROLL
+        for (int e = 0; e < N; ++e) {
+          if (!(valid >> e & 1)) continue;
+          most = greater_of(most, x[e]);
+          least = greater_of(least, -x[e]);
+        }
+      }
+    }
+    GPUPRIMS_HD State close(const Stats&, int64_t base) {
+      return {sums.close(), least, most, nans, base + at_least, base + at_most};
+    }
+  };
+};
+
+}  // namespace gpuprims

@@ -1,0 +1,215 @@
+// Rows whose elements are neighbours in memory.
+#pragma once
+#include "common/launch.h"
+#include "reduce/tree.cuh"
+
+namespace gpuprims {
+
+constexpr int kRowThreads = reduce_tuning::kThreads;
+
+template <class Raw>
+__device__ __forceinline__ uint32_t skew_of(const Raw* row) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15);
+}
+
+// Short rows: each lane has up to 4 slots, `lanes` apart, all loaded before any is looked at.
+template <class Op, class Raw>
+__global__ void __launch_bounds__(kRowThreads)
+    packed_rows(const __grid_constant__ ReduceArgs args, int lanes) {
+  using State = typename Op::State;
+  constexpr int V = kVector<Raw>, kLoads = reduce_tuning::kPackedSlots;
+  const Op op = make_op<Op>(args);
+  const int shift = 31 - __clz(lanes), lane = threadIdx.x & (lanes - 1);
+  const int64_t row = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) >> shift;
+  const bool real = row < args.layout.columns;
+  const Place2 place = kept_place(args.layout, real ? row : 0);
+  const Raw* const from = static_cast<const Raw*>(args.input) + place.in;
+  const uint32_t skew = skew_of(from);
+  const int64_t n = real ? args.layout.n : 0;
+  Pack<Raw> packs[kLoads];
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) packs[i] = load_pack(from, (lane + i * lanes) * V, n, skew);
+  using Bundle = typename Op::template Bundle<V>;
+  State state;
+  if constexpr (Op::kTree) {
+    State slots[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      Bundle bundle;
+      bundle.begin(op, 0);
+      enter(op, args.decode, bundle, packs[i], (lane + i * lanes) * V);
+      slots[i] = bundle.close(op, 0);
+    }
+    state = op.combine(op.combine(slots[0], slots[2]), op.combine(slots[1], slots[3]));
+  } else {
+    Bundle bundle;
+    bundle.begin(op, lane * V);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      enter(op, args.decode, bundle, packs[i], (lane + i * lanes) * V);
+    state = bundle.close(op, 0);
+  }
+  state = halve_lanes(op, state, lanes);
+  if (lane == 0 && real) finish(op, args, place.out, state);
+}
+
+// Rounded before it is added to anything: dot is the sum of products, bit for bit.
+template <class A>
+__device__ __forceinline__ A product_of(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>)
+    return __fmul_rn(a, b);
+  else
+    return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// Products of two packs enter.
+template <class Op, class Raw, class Bundle>
+__device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bundle& bundle,
+                                               const Pack<Raw>& a, const Pack<Raw>& b) {
+  constexpr int V = kVector<Raw>;
+  typename Op::Value x[V];
+#pragma unroll
+  for (int e = 0; e < V; ++e)
+    x[e] = a.valid >> e & 1 ? product_of(element<Op>(a.get(e), d), element<Op>(b.get(e), d))
+                            : op.pad();
+  bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
+}
+
+// A warp's chunk: `count` elements from `from` on; where Pair, times those from `other` on.
+template <class Op, class Raw, int Loads, bool Pair>
+__device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
+                                                         const Raw* from, const Raw* other,
+                                                         int count, int64_t base) {
+  constexpr int V = kVector<Raw>, kStep = 32 * V;
+  const int lane = threadIdx.x & 31;
+  const uint32_t skew = skew_of(from);
+  typename Op::template Bundle<V> bundle;
+  bundle.begin(op, lane * V);
+#pragma unroll 1
+  for (int p = lane * V; p - lane * V < count; p += Loads * kStep) {
+    if (!Pair && skew == 0 && p - lane * V + Loads * kStep <= count) {
+      Pack<Raw> packs[Loads];
+#pragma unroll
+      for (int i = 0; i < Loads; ++i) {
+        packs[i].words = load_words(from + p + i * kStep);
+        packs[i].valid = kAllValid;
+      }
+#pragma unroll
+      for (int i = 0; i < Loads; ++i) enter(op, args.decode, bundle, packs[i], p + i * kStep);
+      continue;
+    }
+    constexpr int kFew = 4;  // at once: misaligned ones are two loads each
+#pragma unroll 1
+    for (int j = 0; j < Loads; j += kFew) {
+      Pack<Raw> packs[kFew];
+      const int first = p + j * kStep;
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) packs[i] = load_pack(from, first + i * kStep, count, skew);
+      if constexpr (Pair) {
+        const uint32_t skew_other = skew_of(other);
+        Pack<Raw> factors[kFew];
+#pragma unroll
+        for (int i = 0; i < kFew; ++i)
+          factors[i] = load_pack(other, first + i * kStep, count, skew_other);
+#pragma unroll
+        for (int i = 0; i < kFew; ++i)
+          enter_products(op, args.decode, bundle, packs[i], factors[i]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) enter(op, args.decode, bundle, packs[i], first + i * kStep);
+      }
+    }
+  }
+  return halve_lanes(op, bundle.close(op, base), 32);
+}
+
+// The last block of a row: groups go to kFinish accumulators in turn, which are combined by
+// halving.
+template <class Op>
+__device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::State* finals,
+                           int64_t row, int64_t parts, int per, int64_t out) {
+  using State = typename Op::State;
+  const int per_group = kGroup / per;
+  const int64_t groups = (parts + per_group - 1) / per_group;
+  for (int a = threadIdx.x; a < kFinish; a += blockDim.x) {
+    State state = op.identity();
+    for (int64_t g = a; g < groups; g += kFinish) {
+      const State group = load_group(op, args.partials, row * parts, 1, g, per_group, parts);
+      state = op.combine(state, group);
+    }
+    finals[a] = state;
+  }
+  for (int d = kFinish / 2; d > 0; d /= 2) {
+    __syncthreads();
+    for (int a = threadIdx.x; a < d; a += blockDim.x)
+      finals[a] = op.combine(finals[a], finals[a + d]);
+  }
+  if (threadIdx.x == 0) finish(op, args, out, finals[0]);
+}
+
+// A block has `per` neighbouring chunks of one row, a warp each, or whole rows of `per` chunks.
+// 512 blocks, which are 2^24 elements, shall run at once on 132 multiprocessors: 64 registers a
+// thread, where states are small enough.
+template <class Op, class Raw, bool Pair>
+constexpr int kRowBlocks = !std::is_floating_point_v<typename Op::State> || Pair         ? 2
+                           : std::is_same_v<Raw, typename Op::Value> && sizeof(Raw) == 4 ? 4
+                                                                                         : 3;
+
+template <class Op, class Raw, int Loads, bool Pair>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
+    long_rows(const __grid_constant__ ReduceArgs args, int64_t parts, int per) {
+  using State = typename Op::State;
+  __shared__ __align__(16) unsigned char memory[kFinish * sizeof(State)];
+  State* const states = reinterpret_cast<State*>(memory);
+  const Op op = make_op<Op>(args);
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;
+  const int64_t at = int64_t{blockIdx.x} * (warps / per) + unit;
+  const int64_t row = parts == 1 ? at : at / parts, part = parts == 1 ? 0 : at - row * parts;
+  const int64_t base = (part * per + (warp - unit * per)) * kChunk;
+  const bool real = row < args.layout.columns;
+  const Place2 place = kept_place(args.layout, real ? row : 0);
+  const Raw* const from = static_cast<const Raw*>(args.input) + place.in + base;
+  const int64_t left = real ? args.layout.n - base : 0;
+  State state = op.identity();
+  if (left > 0)
+    state = warp_chunk<Op, Raw, Loads, Pair>(
+        op, args, from, static_cast<const Raw*>(args.other) + (Pair ? base : 0),
+        static_cast<int>(left < kChunk ? left : kChunk), base);
+  if (per > 1) {
+    if ((threadIdx.x & 31) == 0) states[warp] = state;
+    for (int d = 1; d < per; d *= 2) {
+      __syncthreads();
+      if ((threadIdx.x & 31) == 0 && (warp & (2 * d - 1)) == 0)
+        states[warp] = op.combine(states[warp], states[warp + d]);
+    }
+    state = states[warp];  // a first warp's own, which it wrote itself
+  }
+  const bool first = (threadIdx.x & 31) == 0 && warp == unit * per;
+  if (parts == 1) {
+    if (first && real) finish(op, args, place.out, state);
+    return;
+  }
+  if (first) put_partial(args.partials, row * parts + part, state);
+  if (is_last_block(args.tickets + row, static_cast<uint32_t>(parts)))
+    finish_row(op, args, states, row, parts, per, place.out);
+}
+
+template <class Op, class Raw, int Loads = 8, bool Pair = false>
+cudaError_t launch_long_rows(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
+  return launch(long_rows<Op, Raw, Loads, Pair>,
+                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)}, stream, args,
+                plan.parts, plan.per);
+}
+
+template <class Op, class Raw>
+cudaError_t launch_packed_rows(const ReduceArgs& args, const ReducePlan& plan,
+                               cudaStream_t stream) {
+  return launch(packed_rows<Op, Raw>, {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)},
+                stream, args, plan.lanes);
+}
+
+}  // namespace gpuprims
