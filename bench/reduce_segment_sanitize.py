@@ -59,7 +59,7 @@ def run() -> None:
         n = int(indptr[-1])
         for shape in ((n,), (n, 3), (n, 4)):
             x = torch.randn(shape, generator=g)
-            for dtype in dtypes if n < 20_000 else dtypes[:2]:
+            for dtype in dtypes[:1] if n > 20_000 else dtypes if len(shape) == 1 else dtypes[::4]:
                 values = x.to(dtype) if dtype.is_floating_point else (8 * x).abs().int().to(dtype)
                 ops = OPS if dtype.is_floating_point else ("sum", "max", "min")
                 for op in ops if n < 20_000 else ("sum",):

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_gpuprims import Segments, explain, segment_expand, segment_reduce
+from torch_gpuprims import Segments, explain, reduce, segment_expand, segment_reduce
 
 OPS = ("sum", "mean", "max", "min", "prod", "logsumexp")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -216,6 +216,14 @@ class TestBits:
             torch.from_numpy(x).to(device), torch.tensor([0, length], device=device), "mean"
         )
         assert mean.item() == tree(x) / np.float32(length)
+
+    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
+    @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
+    def test_bits_of_reduce(self, device, dtype, op):
+        for length in (1, 9, 16, 17, 32, 33, 129, 300, 1000, 4096, 4097, 40_000, 300_001):
+            x = draw((length + 1,), dtype, length, op == "prod").to(device)[1:]
+            out = segment_reduce(x, torch.tensor([0, length], device=device), op)
+            assert torch.equal(out[0], reduce(x, op)), length
 
     @pytest.mark.parametrize("length", [1, 7, 64, 65, 256, 257, 4096, 5000, 20_000])
     def test_written_tree_of_rows(self, device, length):
