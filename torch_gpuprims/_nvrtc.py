@@ -106,15 +106,30 @@ def _must(name: str, *args: object) -> None:
 
 
 class Module:
-    """Kernels on the device that is current when it is made; it stays loaded."""
+    """Kernels on a device; they stay loaded."""
 
-    def __init__(self, cubin: bytes) -> None:
+    def __init__(self, cubin: bytes, device: int) -> None:
+        """device: as PyTorch numbers them."""
+        handle = ctypes.c_int()
+        self._context = ctypes.c_void_p()
         self._module = ctypes.c_void_p()
+        _must("cuInit", ctypes.c_uint(0))
+        _must("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(device))
+        _must("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)  # the one that PyTorch uses
+        self._bind()
         self._functions: dict[str, ctypes.c_void_p] = {}
         _must("cuModuleLoadData", ctypes.byref(self._module), cubin)
 
+    def _bind(self) -> None:
+        """A thread that has not called the CUDA runtime yet has no context."""
+        current = ctypes.c_void_p()
+        _must("cuCtxGetCurrent", ctypes.byref(current))
+        if current.value != self._context.value:
+            _must("cuCtxSetCurrent", self._context)
+
     def launch(self, name: str, blocks: int, threads: int, stream: int, *args: object) -> None:
         """args: ctypes values, in the kernel's order."""
+        self._bind()
         function = self._functions.get(name)
         if function is None:
             function = ctypes.c_void_p()

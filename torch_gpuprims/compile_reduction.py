@@ -51,7 +51,8 @@ def compile_reduction(
         ValueError: name is no identifier, or names a reduction with other expressions.
 
     Compiled at the first call for a dtype and device, by NVRTC (PyTorch's own, or the CUDA toolkit's) or the
-    system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims. Neither
+    system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims; that call must
+    come before a CUDA graph is captured, later ones may be captured. Neither compiler
     contracts a * b + c, and both follow one tree: for what IEEE 754 defines (+ - * / sqrt) both devices give
     the same bits.
 
@@ -250,7 +251,8 @@ class Reduction:
         return file.read_bytes()
 
     def _load(self, dtype: torch.dtype, device: torch.device) -> _nvrtc.Module:
-        return _nvrtc.Module(self.cubin(dtype, torch.cuda.get_device_capability(device)))
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return _nvrtc.Module(self.cubin(dtype, torch.cuda.get_device_capability(device)), index)
 
     def _link(self, dtype: torch.dtype) -> Any:
         source = write_source(dtype, self.expressions, device=False)

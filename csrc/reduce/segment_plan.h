@@ -100,13 +100,15 @@ inline SegmentReducePlan plan_segment_reduce(const SegmentReduceProblem& p) {
       (segment_accumulator(p.dtype) == SegmentAccumulator::f32 ? 4 : 8) * (pair ? 2 : 1);
   const int64_t resident = int64_t{p.sms} * segment_blocks(state);
   const int64_t mean = p.n / p.segments;
+  const bool known_short = (p.promises & kReduceShort) && !p.must_look;  // then nothing is cut
   if (plan.rows) {
     plan.vec = p.vec;
     plan.groups = segment_div_up(p.features, p.vec);
     const int64_t threads = p.segments * plan.groups;
     plan.row_blocks = std::min<int64_t>(segment_div_up(threads, t::kThreads), INT32_MAX);
     plan.piece = kRowPiece;
-    plan.inline_limit = threads < int64_t{p.sms} * 1024 ? t::kInlineFewRows : t::kInlineRows;
+    const bool few = threads < int64_t{p.sms} * 1024 && !known_short;
+    plan.inline_limit = few ? t::kInlineFewRows : t::kInlineRows;
   } else {
     plan.stage = mean <= t::kStageMean;
     const int64_t wanted = plan.stage ? t::kTileValues / std::max<int64_t>(mean, 1) : 8;
@@ -120,7 +122,7 @@ inline SegmentReducePlan plan_segment_reduce(const SegmentReduceProblem& p) {
     plan.piece = kSegmentChunk;
     plan.inline_limit = plan.stage ? t::kInlineShort : kSegmentChunk;
   }
-  plan.lists = p.n > plan.inline_limit && !(p.promises & kReduceShort && !p.must_look);
+  plan.lists = p.n > plan.inline_limit && !known_short;
   plan.header = plan.lists || p.must_look;
   if (!plan.header) return plan;
   plan.workspace = t::kHeader;

@@ -246,6 +246,9 @@ int main(int count, char** words) {
   Case checked{tiny};
   checked.promises = kReduceChecked | kReduceShort;
   check<float, FixedOp<float, SegmentOp::sum>, float>(Dtype::f32, checked, {}, seed);
+  checked.lengths = {128, 100, 3, 65}, checked.features = 4;  // few rows, none of which may be cut
+  check<float, FixedOp<float, SegmentOp::sum>, float>(Dtype::f32, checked, {}, seed);
+  checked.features = 1;
   checked.promises = kReduceChecked, checked.lengths = cut;
   check<float, FixedOp<float, SegmentOp::sum>, float>(Dtype::f32, checked, {}, seed);
   const std::vector<int64_t> rows{600, 0, 300, 33, 65, 64, 256, 257, 1, 128, 9};
