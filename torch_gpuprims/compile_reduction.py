@@ -50,10 +50,11 @@ def compile_reduction(
     Raises:
         ValueError: name is no identifier, or names a reduction with other expressions.
 
-    Compiled at the first call for a dtype and device, by NVRTC (PyTorch's own, or the CUDA toolkit's) or the
-    system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims. That call must
-    come before a CUDA graph is captured; later ones may be captured. Neither compiler contracts a * b + c, and
-    both follow one tree: for what IEEE 754 defines (+ - * / sqrt) both devices give the same bits.
+    Compiled at the first call for a dtype and device, by NVRTC (PyTorch's own, or the CUDA toolkit's) or
+    the system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims. That
+    call must come before a CUDA graph is captured; later ones may be captured. Neither compiler contracts
+    a * b + c, and both follow one tree: for what IEEE 754 defines (+ - * / sqrt) both devices give the same
+    bits.
 
     >>> norm = compile_reduction("my_norm", transform="x * x", combine="a + b", init="0", finalize="sqrt(a)")
     >>> norm(torch.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
