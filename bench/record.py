@@ -19,7 +19,11 @@ RESULTS = ROOT / "bench/results/h200"
 TARGETS = ROOT / "bench/targets.json"
 PARTS = ("tests", "sanitizer", "cases")
 OPS = ("topk", "sort", "reduce", "aggregate", "reorder")
-SHARED = {"aggregate": ("graph.py", "nn", "pyg.py"), "topk": ("segments.py",)}
+SHARED = {
+    "aggregate": ("graph.py", "nn", "pyg.py"),
+    "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
+    "topk": ("segments.py",),
+}
 CODE = {".h", ".cuh", ".cpp", ".cu", ".py"}
 
 

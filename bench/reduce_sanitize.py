@@ -3,6 +3,7 @@
 import torch
 
 import torch_gpuprims
+from bench import reduce_segment_sanitize
 
 LENGTHS = (1, 5, 64, 128, 129, 300, 4096, 4097, 40_000)
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -51,4 +52,5 @@ def run() -> None:
         assert torch.equal(got, torch_gpuprims.reduce(long[at:], "sum"))
         got = torch_gpuprims.dot(long[at:].cuda(), long[at:].cuda()).cpu()
         assert torch.equal(got, torch_gpuprims.dot(long[at:], long[at:]))
+    reduce_segment_sanitize.run()
     torch.cuda.synchronize()

@@ -3,8 +3,11 @@
 from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
+from .compile_reduction import Reduction, compile_reduction
 from .graph import Graph
+from .histogram import bincount, histogram
 from .reduce import Stats, dot, reduce, stats
+from .reduce_segment import segment_expand, segment_reduce
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -26,6 +29,7 @@ from .topk_streaming import StreamingTopK
 __version__ = "0.1.0"
 __all__ = [
     "Graph",
+    "Reduction",
     "SegmentSort",
     "Segments",
     "Sort",
@@ -35,11 +39,16 @@ __all__ = [
     "TopKGate",
     "approx_topk",
     "argsort",
+    "bincount",
+    "compile_reduction",
     "dot",
     "explain",
+    "histogram",
     "merge_topk",
     "neighbor_aggregate",
     "reduce",
+    "segment_expand",
+    "segment_reduce",
     "segment_sort",
     "segment_topk",
     "sort",

@@ -103,6 +103,18 @@ def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = Non
     return _text(library.gpuprims_explain_segment_topk, dtype, *sizes, count, look, promises) + where
 
 
+def _segment_reduce(values: torch.Tensor, indptr: Any, op: str = "sum") -> str:
+    code = ("sum", "mean", "max", "min", "prod", "logsumexp").index(op)  # SegmentOp
+    promises = getattr(indptr, "promises", 0)  # of Segments
+    segments = getattr(indptr, "indptr", indptr).shape[0] - 1
+    count, where = _multiprocessors(values)
+    features = math.prod(values.shape[1:])
+    vec = 4 if features % 4 == 0 and values.dtype.is_floating_point and values.element_size() < 8 else 1
+    sizes = map(ctypes.c_int64, (values.shape[0], segments, features))
+    numbers = (_DTYPES.index(values.dtype), code, *sizes, vec, count, not promises & 1, promises)
+    return _text(library.gpuprims_explain_segment_reduce, *numbers) + where
+
+
 _SORT_ALGOS = ("", "warp_row", "block_row", "sweep")
 
 
@@ -161,6 +173,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "argsort": _sorting(False, True),
     "neighbor_aggregate": _neighbor_aggregate,
     "reduce": _reduce,
+    "segment_reduce": _segment_reduce,
     "segment_topk": _segment_topk,
     "sort": _sorting(True, True),
     "sort_keys": _sorting(True, False),

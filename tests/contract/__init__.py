@@ -7,6 +7,8 @@ hold, with the reason. test_contract.py is generic and need not change.
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
 from .reduce import DOT, REDUCE, STATS
+from .reduce_histogram import HISTOGRAM
+from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
 from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
 from .topk import TOPK
@@ -27,6 +29,9 @@ OPS: dict[str, Op] = {
     "reduce": REDUCE,
     "stats": STATS,
     "dot": DOT,
+    "segment_reduce": SEGMENT_REDUCE,
+    "segment_expand": SEGMENT_EXPAND,
+    "histogram": HISTOGRAM,
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,

@@ -1,0 +1,1 @@
+"""The reduction ladder: seven textbook steps beside PyTorch, cuBLAS, CUB and this library."""
