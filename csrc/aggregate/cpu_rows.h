@@ -91,6 +91,12 @@ void for_rows(const Csr& csr, int64_t features, const Work& work) {
   });
 }
 
+// Where the results of a row go, or -1 where the order is none.
+int64_t place_of_row(const Csr& csr, int64_t row) {
+  const int64_t place = csr.order ? csr.order[row] : row;
+  return place >= 0 && place < csr.rows ? place : -1;
+}
+
 struct Edge {
   int64_t source;  // -1: out of range
   int64_t id;
