@@ -10,7 +10,7 @@
 #include "aggregate/plan.h"
 
 namespace gpuprims {
-namespace {  // one source file includes this
+namespace {  // each source file that includes this has its own
 
 using torch::headeronly::BFloat16;
 using torch::headeronly::Half;

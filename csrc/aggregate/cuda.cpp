@@ -8,6 +8,11 @@ namespace {
 
 int64_t element_bytes(const Tensor& t) { return dtype_bytes(dtype_of("", t.scalar_type())); }
 
+AggregateTuning& tuning() {
+  static AggregateTuning from_environment = read_aggregate_tuning();
+  return from_environment;
+}
+
 uint64_t address(const Tensor& t) { return reinterpret_cast<uint64_t>(t.data_ptr()); }
 
 // One load width serves every matrix of the call: rows, width and base must allow it.
@@ -69,7 +74,6 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   const int device = x.get_device_index();
   const DeviceInfo& info = device_info(device);
   const Dtype dtype = dtype_of(op, x.scalar_type());
-  static const AggregateTuning tuning = read_aggregate_tuning();
   const Csr& csr = args.csr;
   const PlanLayout layout = plan_layout(csr.rows, csr.edges);
   AggregateFacts facts;
@@ -81,7 +85,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.positions = call.positions;
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
-  facts.tuning = tuning;
+  facts.tuning = tuning();
   const AggregatePlan plan = plan_aggregate(dtype, width, csr.rows, csr.edges, args.features, facts);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> space, no_rows;
@@ -225,6 +229,12 @@ Tensor sddmm_cuda(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
 }
 
 }  // namespace gpuprims
+
+// For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
+extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int shallow) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, shallow != 0};
+}
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("neighbor_aggregate", &gpuprims::boxed_aggregate<gpuprims::neighbor_aggregate_cuda>);
