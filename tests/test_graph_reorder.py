@@ -10,7 +10,9 @@ import torch
 
 from torch_gpuprims import Graph, explain, neighbor_aggregate
 from torch_gpuprims.aggregate import REDUCE
-from torch_gpuprims.aggregate_plan import HEADER, HUB_DEGREE, ROW_COST, UNIT, make_plan, order_of, plan_size
+from torch_gpuprims.aggregate_plan import (
+    HEADER, HUB_DEGREE, LONG_DEGREE, ROW_COST, UNIT, make_plan, order_of, plan_size,
+)  # fmt: skip
 from torch_gpuprims.graph_reorder import distinct_share, make_order
 
 METHODS = ("none", "community", "bfs", "degree", "given")
@@ -211,7 +213,7 @@ def test_tracing_with_a_schedule():
 
 def test_plan_constants_are_the_kernels():
     text = (Path(__file__).parents[1] / "csrc/aggregate/plan.h").read_text()
-    names = {"kPlanHeader": HEADER, "kUnit": UNIT, "kRowCost": ROW_COST}
+    names = {"kPlanHeader": HEADER, "kUnit": UNIT, "kRowCost": ROW_COST, "kLongDegree": LONG_DEGREE}
     for name, value in names.items():
         assert int(re.search(rf"{name} = (\d+);", text).group(1)) == value
     assert 2 * int(re.search(r"kChunk = (\d+);", text).group(1)) == HUB_DEGREE

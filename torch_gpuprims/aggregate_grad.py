@@ -89,7 +89,7 @@ def pick(x: torch.Tensor, weight: torch.Tensor | None, arg: torch.Tensor, csr: C
 
 def _swapped(promises: int) -> int:
     """The same promises about the graph whose transpose this one is."""
-    return (promises & 1) | (promises & 2) << 1 | (promises & 4) >> 1
+    return (promises & 1) | (promises & 10) << 1 | (promises & 20) >> 1
 
 
 def _padded(grad: torch.Tensor, rows: Any) -> torch.Tensor:

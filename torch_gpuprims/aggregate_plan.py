@@ -5,7 +5,7 @@ import torch
 from .aggregate_csr import index_dtype
 
 #: The constants of csrc/aggregate/plan.h.
-HEADER, UNIT, ROW_COST, HUB_DEGREE = 4, 32, 2, 1024
+HEADER, UNIT, ROW_COST, HUB_DEGREE, LONG_DEGREE = 4, 32, 2, 1024, 64
 #: What the kernels walk: indptr, indices, edge_ids (or None), plan (or None: they make one).
 Walk = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 

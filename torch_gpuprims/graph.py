@@ -11,9 +11,16 @@ from torch.utils import _pytree
 from . import graph_build
 from .aggregate_csr import check_data, check_vector, fail, index_dtype, max_degree, sort_rows
 from .aggregate_plan import HUB_DEGREE as _HUB_DEGREE
+from .aggregate_plan import LONG_DEGREE as _LONG_DEGREE
 from .aggregate_plan import Walk, walk_of
 
-_CHECKED, _NO_HUBS, _NO_TRANSPOSED_HUBS = 1, 2, 4
+#: Bits of promises. Those about rows of the transpose are twice those about rows.
+_CHECKED, _NO_HUBS, _NO_LONG = 1, 2, 8
+
+
+def _about_rows(indptr: torch.Tensor) -> int:
+    longest = max_degree(indptr)
+    return _NO_HUBS * (longest < _HUB_DEGREE) | _NO_LONG * (longest < _LONG_DEGREE)
 
 
 class Graph:
@@ -51,8 +58,7 @@ class Graph:
             ids = None if edge_ids is None else edge_ids.to(offsets, copy=True).contiguous()
             csr = indptr.to(offsets, copy=True).contiguous(), indices.to(nodes, copy=True).contiguous(), ids
             self._set(csr, None, num_src, _CHECKED)
-            if edges < _HUB_DEGREE or max_degree(csr[0]) < _HUB_DEGREE:
-                self.promises |= _NO_HUBS
+            self.promises |= _about_rows(csr[0])
 
     def _set(
         self, csr: tuple[Any, ...], transpose: tuple[Any, ...] | None, num_src: int, promises: int
@@ -218,8 +224,7 @@ class Graph:
         indptr, order, _ = sort_rows(self.indices, self._num_src)
         ids = order if self.edge_ids is None else self.edge_ids[order]
         offsets = self.indptr.dtype
-        if self.num_edges < _HUB_DEGREE or max_degree(indptr) < _HUB_DEGREE:
-            self.promises |= _NO_TRANSPOSED_HUBS
+        self.promises |= 2 * _about_rows(indptr)
         return indptr.to(offsets), self.destinations()[order], ids.to(offsets)
 
     def _building_is_seen(self) -> bool:

@@ -15,6 +15,7 @@ using MaybeTensor = std::optional<Tensor>;
 // Bits of `promises`.
 constexpr int64_t kChecked = 1;
 constexpr int64_t kNoHubs = 2;
+constexpr int64_t kNoLongRows = 8;
 
 inline void check_features(const char* op, const char* name, const Tensor& x) {
   check(is_strided(x), op, ": ", name, " must be a dense tensor, got a sparse layout");

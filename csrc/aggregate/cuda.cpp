@@ -80,6 +80,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.sources = csr.columns;
   facts.checked = (call.promises & kChecked) && !raise_on_bad_data();
   facts.no_hubs = call.promises & kNoHubs;
+  facts.no_long = facts.no_hubs && (call.promises & kNoLongRows);
   facts.planned = call.graph.plan.has_value();
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;

@@ -17,6 +17,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregat
   facts.sources = sources;
   facts.checked = facts.planned = promises & 1;
   facts.no_hubs = promises & 2;
+  facts.no_long = promises & 8;
   facts.scheduled = scheduled;
   facts.sms = sms;
   facts.tuning = read_aggregate_tuning();

@@ -90,6 +90,7 @@ struct AggregatePlan {
   int64_t blocks;
   bool shallow;
   bool hubs;       // some row may be cut
+  bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
   bool prepare;                         // the data is looked at, or the plan made, within the call
   int64_t plan_at, partial_at, position_at, space_bytes;  // workspace
@@ -106,6 +107,7 @@ struct AggregateFacts {
   int64_t sources = 0;      // rows of x
   bool checked = false;     // the graph was validated
   bool no_hubs = false;     // no row is a hub
+  bool no_long = false;     // no row has kLongDegree edges
   bool planned = false;     // a plan tensor is there
   bool scheduled = false;   // and orders the rows
   bool positions = false;   // max and min
@@ -169,6 +171,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   if (facts.tuning.warps) plan.warps = static_cast<int>(facts.tuning.warps);
   plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), plan.warps);
   plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks =

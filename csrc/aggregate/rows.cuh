@@ -13,6 +13,7 @@ struct Dealing {
   int tile_lanes;
   int log_ways;  // groups that walk a long row together
   int long_degree;
+  bool long_rows;  // there may be some
 };
 
 // The rows of a warp's run that it walks with all its lanes: from deal.long_degree edges on, and
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShallow>::kT
   const auto start = [&](int64_t unit) {
     return __ldg(reinterpret_cast<const long long*>(a.starts) + (unit < last ? unit : last));
   };
-  walk_long_rows(group, deal, first, start(first), start(last));
+  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
   const int64_t row0 = start(first + deal.warp_units * mine / groups);
   const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
   if (row0 < row1) RowStream<Group>(group, row0, row1, deal.long_degree).walk();
@@ -95,7 +96,8 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
     const Dealing deal{plan.units,      tile,      static_cast<int>(plan.warp_units),
-                       plan.tile_lanes, plan.log_ways, static_cast<int>(plan.long_degree)};
+                       plan.tile_lanes, plan.log_ways, static_cast<int>(plan.long_degree),
+                       plan.long_rows};
     const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShallow>,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},

@@ -7,7 +7,7 @@
 //   reduce: 0 sum, 1 mean, 2 max, 3 min.
 //   arg: the id of the edge that max or min took, -1 for an empty row; no elements unless want_arg.
 //   promises: 1 offsets and ids were validated, 2 no row is a hub (plan.h), 4 no row of the
-//   transpose is one.
+//   transpose is one, 8 no row has kLongDegree edges, 16 no row of the transpose has.
 //   plan, t_plan: of the graph and its transpose (plan.h): how rows are dealt to warps and, where it
 //   orders them, which row of the output row i of indptr is. Believed where promises has 1.
 STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {

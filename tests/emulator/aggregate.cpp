@@ -109,6 +109,10 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.checked = facts.planned = v.planned;
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
+  int64_t longest = 0;
+  for (int64_t row = 0; row < rows; ++row) longest = std::max(longest, indptr[row + 1] - indptr[row]);
+  facts.no_hubs = v.planned && longest < kHubDegree;
+  facts.no_long = v.planned && longest < kLongDegree;
   facts.sms = 1;
   facts.tuning = v.tuning;
   const int bytes = static_cast<int>(sizeof(T));
