@@ -36,7 +36,9 @@ def tune(tile: int, units: int, warps: int, shallow: int) -> None:
     )
 
 
-def each_graph(options: argparse.Namespace, names: tuple[str, ...]) -> Iterator[tuple[str, Graph, torch.Tensor]]:
+def each_graph(
+    options: argparse.Namespace, names: tuple[str, ...]
+) -> Iterator[tuple[str, Graph, torch.Tensor]]:
     """(name, graph, indptr), one at a time; --cases picks among the names."""
     for name in names:
         if options.cases != "*" and options.cases not in name:
@@ -135,5 +137,3 @@ def run(options: argparse.Namespace) -> None:
         sweep(options, timer)
     if options.backward:
         backward(options, timer)
-
-

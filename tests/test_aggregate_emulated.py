@@ -31,9 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }.items():
         sources.append(folder / f"{name}.cpp")
         sources[-1].write_text('#include "common/launch.h"\n#include "half/loads.h"\n' + text)
-    includes = [
-        f"-I{path}" for path in (HERE / "emulator", HERE / "emulator/half", ROOT / "csrc")
-    ]
+    includes = [f"-I{path}" for path in (HERE / "emulator", HERE / "emulator/half", ROOT / "csrc")]
     flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
     objects = []
     for source in sources:

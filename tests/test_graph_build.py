@@ -82,7 +82,9 @@ def test_from_pyg_forms():
     )
     graph = Graph.from_pyg(hetero, rates)
     assert (graph.num_src, graph.num_dst, edges_of(graph)) == (4, 9, expected)
-    with pytest.raises(ValueError, match="a HeteroData needs edge_type, one of \\('user', 'rates', 'item'\\)"):
+    with pytest.raises(
+        ValueError, match="a HeteroData needs edge_type, one of \\('user', 'rates', 'item'\\)"
+    ):
         Graph.from_pyg(hetero)
     with pytest.raises(ValueError, match="SimpleNamespace has no edge_index"):
         Graph.from_pyg(SimpleNamespace())

@@ -47,7 +47,12 @@ def scheduled(graph, method):
 def test_bits_are_the_same_under_every_order(reduce, weighted, device):
     src, dst, _ = planted()
     graph = Graph.from_coo((src, dst), 2000).to(device)
-    for features, dtype in ((1, torch.float64), (16, torch.float32), (130, torch.float32), (64, torch.bfloat16)):
+    for features, dtype in (
+        (1, torch.float64),
+        (16, torch.float32),
+        (130, torch.float32),
+        (64, torch.bfloat16),
+    ):
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(2000, features, generator=generator).to(device, dtype)
         weight = torch.rand(len(src), generator=generator).to(device, dtype) if weighted else None
@@ -100,7 +105,9 @@ def test_community_order_finds_communities(device):
 def test_bfs_order_keeps_a_mesh_together(device):
     side = 160
     ids = torch.randperm(side * side, generator=torch.Generator().manual_seed(0)).view(side, side)
-    ends = torch.cat([torch.stack([ids[:, :-1], ids[:, 1:]]).flatten(1), torch.stack([ids[:-1], ids[1:]]).flatten(1)], 1)
+    ends = torch.cat(
+        [torch.stack([ids[:, :-1], ids[:, 1:]]).flatten(1), torch.stack([ids[:-1], ids[1:]]).flatten(1)], 1
+    )
     graph = Graph.from_coo(torch.cat([ends, ends.flip(0)], 1), side * side).to(device)
     shares = [float(distinct_share(graph, order)) for order in (None, make_order(graph, "bfs"))]
     assert shares[1] < 0.5 * shares[0]
@@ -236,7 +243,9 @@ def test_plan_against_a_search_by_hand(degrees):
     assert plan[size - room : size].tolist()[: len(hubs)] == hubs
     starts = plan[HEADER : size - room].tolist()
     at = [int(indptr[row]) + ROW_COST * row for row in range(rows)]
-    expected = [next((row for row in range(rows) if at[row] >= unit * UNIT), rows) for unit in range(len(starts))]
+    expected = [
+        next((row for row in range(rows) if at[row] >= unit * UNIT), rows) for unit in range(len(starts))
+    ]
     assert starts == expected
     assert starts[-1] == rows
 

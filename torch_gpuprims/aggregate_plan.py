@@ -59,9 +59,7 @@ def in_order(
     return moved, indices.index_select(0, at), ids
 
 
-def walk_of(
-    csr: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], order: torch.Tensor | None
-) -> Walk:
+def walk_of(csr: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None], order: torch.Tensor | None) -> Walk:
     """What the kernels walk: on CUDA with a plan, in schedule order where there is one."""
     indptr, indices, edge_ids = csr
     edges = len(indices)

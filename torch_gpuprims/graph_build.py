@@ -180,6 +180,4 @@ def from_dgl(cls: type["Graph"], graph: Any, etype: Any) -> "Graph":
         return from_coo(cls, (src, dst), None, graph.num_src_nodes(), graph.num_dst_nodes())
     src, dst = graph.edges(order="eid", etype=etype)
     source, _, destination = graph.to_canonical_etype(*named)
-    return from_coo(
-        cls, (src, dst), None, graph.num_src_nodes(source), graph.num_dst_nodes(destination)
-    )
+    return from_coo(cls, (src, dst), None, graph.num_src_nodes(source), graph.num_dst_nodes(destination))

@@ -45,8 +45,8 @@ std::optional<Tensor> realign(const char* op, const Tensor& t, cudaStream_t stre
   if (address(t) % 16 == 0) return {};
   Tensor copy = empty(op, t, t.scalar_type(), {t.size(0)});
   const size_t bytes = t.size(0) * (t.scalar_type() == ScalarType::Long ? 8 : 4);
-  check_cuda(op, cudaMemcpyAsync(copy.data_ptr(), t.data_ptr(), bytes, cudaMemcpyDeviceToDevice,
-                                 stream));
+  check_cuda(
+      op, cudaMemcpyAsync(copy.data_ptr(), t.data_ptr(), bytes, cudaMemcpyDeviceToDevice, stream));
   return copy;
 }
 
@@ -87,7 +87,8 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();
-  const AggregatePlan plan = plan_aggregate(dtype, width, csr.rows, csr.edges, args.features, facts);
+  const AggregatePlan plan =
+      plan_aggregate(dtype, width, csr.rows, csr.edges, args.features, facts);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> space, no_rows;
   const int64_t* numbers = static_cast<const int64_t*>(pointer(call.graph.plan));
@@ -152,9 +153,9 @@ AggregateResult neighbor_aggregate_cuda(const AggregateCall& call) {
   args.out = data_of(result.out);
   args.arg_out = result.arg ? data_of(result.arg) : nullptr;
   args.reduce = static_cast<Reduce>(reduce);
-  AggregateLauncher* const launcher =
-      extreme ? (work.weight ? launch_weighted_extreme : launch_extreme)
-              : (work.weight ? launch_weighted_sum : launch_sum);
+  AggregateLauncher* const launcher = extreme
+                                          ? (work.weight ? launch_weighted_extreme : launch_extreme)
+                                          : (work.weight ? launch_weighted_sum : launch_sum);
   run(launcher, args, work, load_width(dtype_of(op, x.scalar_type()), x));
   return result;
 }
@@ -232,8 +233,10 @@ Tensor sddmm_cuda(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
 }  // namespace gpuprims
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
-extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int shallow) {
+extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(int64_t tile_bytes,
+                                                                               int64_t group_units,
+                                                                               int64_t warps,
+                                                                               int shallow) {
   gpuprims::tuning() = {tile_bytes, group_units, warps, shallow != 0};
 }
 

@@ -34,8 +34,8 @@ __device__ __forceinline__ T narrow(Acc v) {
 __device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
-// a / b for a count b >= 1, rounded to nearest but for the smallest results. The compiler's division
-// calls a function, and what lives across the call spills.
+// a / b for a count b >= 1, rounded to nearest but for the smallest results. The compiler's
+// division calls a function, and what lives across the call spills.
 __device__ __forceinline__ float quotient(float a, float b) {
 #ifdef __CUDA_ARCH__
   float inverse;

@@ -8,8 +8,7 @@
 // `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregate(
     int dtype, int64_t rows, int64_t edges, int64_t features, int promises, int sms,
-    int64_t sources, int scheduled, char* text,
-    int64_t size) {
+    int64_t sources, int scheduled, char* text, int64_t size) {
   using namespace gpuprims;
   const Dtype type = static_cast<Dtype>(dtype);
   const int64_t width = features * dtype_bytes(type);
@@ -30,11 +29,12 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregat
   std::snprintf(
       text, static_cast<size_t>(size),
       "neighbor_aggregate %s [%lld rows, %lld edges, %lld features] -> row_stream, %d-byte loads, "
-      "%d lanes a row, %lld feature tiles, grid %lld x %d threads, %s, %s, workspace %.3f MB, reads "
+      "%d lanes a row, %lld feature tiles, grid %lld x %d threads, %s, %s, workspace %.3f MB, "
+      "reads "
       "%.3f MB of features",
       dtype_name(type), static_cast<long long>(rows), static_cast<long long>(edges),
-      static_cast<long long>(features), p.load_bytes, p.tile_lanes,
-      static_cast<long long>(p.tiles), static_cast<long long>(p.blocks * p.tiles), p.warps * 32,
+      static_cast<long long>(features), p.load_bytes, p.tile_lanes, static_cast<long long>(p.tiles),
+      static_cast<long long>(p.blocks * p.tiles), p.warps * 32,
       scheduled ? "rows in schedule order" : "rows as given", hubs,
       static_cast<double>(p.space_bytes) / 1e6,
       static_cast<double>(edges) * static_cast<double>(width) / 1e6);

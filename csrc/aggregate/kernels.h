@@ -10,8 +10,8 @@ namespace gpuprims {
 
 struct AggregateArgs {
   Csr csr;
-  const void* x;        // [columns, features]
-  int64_t x_stride;     // elements; below kMostStride bytes
+  const void* x;     // [columns, features]
+  int64_t x_stride;  // elements; below kMostStride bytes
   int64_t features;
   const void* edge_weight;  // [edges] by id, or null
   const void* arg;          // gradient of max and min: [columns, features]
@@ -21,8 +21,8 @@ struct AggregateArgs {
   const int* flag;        // kBad*; null: the data is known to be good
   const int64_t* starts;  // [units + 1]
   const int64_t* hub_count;
-  const int64_t* hubs;      // rows
-  void* partial;            // [edges / kChunk, features] in the accumulator's type: chunks of hubs
+  const int64_t* hubs;  // rows
+  void* partial;        // [edges / kChunk, features] in the accumulator's type: chunks of hubs
   int32_t* partial_position;  // the same, max and min alone: edge within the chunk
 };
 

@@ -58,7 +58,8 @@ Tensor graph_labels_cpu(const Tensor& indptr, const Tensor& indices, int64_t met
   for (int64_t round = 0; round < rounds; ++round) {
     const LabelArgs& a = labels.args;
     torch::stable::parallel_for(0, labels.rows, 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) a.to[row] = grow ? grown(a, row) : majority(a, row);
+      for (int64_t row = begin; row < end; ++row)
+        a.to[row] = grow ? grown(a, row) : majority(a, row);
     });
     labels.turn();
   }

@@ -8,9 +8,9 @@
 
 namespace gpuprims {
 
-constexpr int kWarps = 8;         // of the blocks of helper kernels
-constexpr int kRowWarps = 4;      // of the row kernels: small blocks leave few registers unused
-constexpr int kRunWarps = 10;     // where rows are scheduled: neighbours share a block, and so an L1
+constexpr int kWarps = 8;      // of the blocks of helper kernels
+constexpr int kRowWarps = 4;   // of the row kernels: small blocks leave few registers unused
+constexpr int kRunWarps = 10;  // where rows are scheduled: neighbours share a block, and so an L1
 constexpr int kMostRowWarps = 20;
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
@@ -92,7 +92,7 @@ struct AggregatePlan {
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
-  bool prepare;                         // the data is looked at, or the plan made, within the call
+  bool prepare;    // the data is looked at, or the plan made, within the call
   int64_t plan_at, partial_at, position_at, space_bytes;  // workspace
 };
 
@@ -104,13 +104,13 @@ struct SddmmPlan {
 
 // What a plan is made of beside sizes.
 struct AggregateFacts {
-  int64_t sources = 0;      // rows of x
-  bool checked = false;     // the graph was validated
-  bool no_hubs = false;     // no row is a hub
-  bool no_long = false;     // no row has kLongDegree edges
-  bool planned = false;     // a plan tensor is there
-  bool scheduled = false;   // and orders the rows
-  bool positions = false;   // max and min
+  int64_t sources = 0;     // rows of x
+  bool checked = false;    // the graph was validated
+  bool no_hubs = false;    // no row is a hub
+  bool no_long = false;    // no row has kLongDegree edges
+  bool planned = false;    // a plan tensor is there
+  bool scheduled = false;  // and orders the rows
+  bool positions = false;  // max and min
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -163,7 +163,8 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.units = count_units(rows, edges);
   const int groups = 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
-  const int64_t wanted = plan.units * plan.tiles / (4 * kMostRowWarps * int64_t(facts.sms) * groups);
+  const int64_t wanted =
+      plan.units * plan.tiles / (4 * kMostRowWarps * int64_t(facts.sms) * groups);
   int64_t group_units = std::clamp<int64_t>(wanted, 1, kGroupUnits);
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
@@ -174,8 +175,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
-    plan.hub_blocks =
-        static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
+    plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
   plan.prepare = !facts.checked || !facts.planned;
   if (!plan.prepare && !plan.hubs) return plan;

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(256)
     for (int64_t unit = from; unit <= to; ++unit) plan[at.starts + unit] = row;
     if (row > 0 && begin - before >= kHubDegree) {
       // The order of hubs in the list differs from run to run; the results do not depend on it.
-      const auto slot = static_cast<int64_t>(
-          atomicAdd(reinterpret_cast<unsigned long long*>(plan), 1ull));
+      const auto slot =
+          static_cast<int64_t>(atomicAdd(reinterpret_cast<unsigned long long*>(plan), 1ull));
       if (slot < csr.edges / kHubDegree)
         plan[at.hubs + slot] = row - 1;
       else

@@ -22,17 +22,13 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShallow>> {
   const int long_degree;
   const int64_t first;  // row that `row` and `rows` count from
   const int rows;
-  int row = -1;      // the one at hand
-  int64_t origin;    // edge that the offsets below count from, a multiple of kFlight
-  int begin, end;    // edges of the row at hand
-  int next;          // end of the row behind it, read early
+  int row = -1;    // the one at hand
+  int64_t origin;  // edge that the offsets below count from, a multiple of kFlight
+  int begin, end;  // edges of the row at hand
+  int next;        // end of the row behind it, read early
 
   __device__ RowStream(Group& g, int64_t row0, int64_t row1, int longest)
-      : group(g),
-        a(g.a),
-        long_degree(longest),
-        first(row0),
-        rows(static_cast<int>(row1 - row0)) {
+      : group(g), a(g.a), long_degree(longest), first(row0), rows(static_cast<int>(row1 - row0)) {
     const int64_t from = load_int(a.csr.indptr, a.csr.wide_offsets, first);
     origin = from & ~static_cast<int64_t>(kFlight - 1);
     begin = end = static_cast<int>(from - origin);
@@ -76,7 +72,7 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShallow>> {
   __device__ __forceinline__ void walk() {
     group.reset();
     if (!advance()) return;
-    int at = begin;                 // next edge to take
+    int at = begin;  // next edge to take
     int batch_at = at & ~(kFlight - 1);
     Index source[kFlight];
     load_indices(source, batch_at);

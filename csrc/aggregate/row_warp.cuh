@@ -18,8 +18,8 @@ enum class Mode { sum, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // The columns of one lane in one tile.
 struct Lanes {
-  int count;   // L
-  int group;   // of this lane
+  int count;  // L
+  int group;  // of this lane
   int groups;
   int64_t column;
 
@@ -61,7 +61,7 @@ struct RowGroup {
   // Edges in flight a group. A batch holds that many rows of x in registers.
   static constexpr int kWords = kRowWords * (kGrad ? 2 : 1) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
                                 (kExtreme && kWeighted ? 4 : 0);
-  static constexpr int kFlight = kWords > 8 || kLoads == 8               ? 2
+  static constexpr int kFlight = kWords > 8 || kLoads == 8                      ? 2
                                  : kWords > 4 || kShallow || sizeof(Index) == 8 ? 4
                                                                                 : 8;
   static constexpr unsigned kAll = (1u << kFlight) - 1;
@@ -77,8 +77,8 @@ struct RowGroup {
 
   const AggregateArgs& a;
   const Lanes lanes;
-  const T* x;              // of the lane's first column
-  const int64_t tile_at;   // the tile's first column
+  const T* x;               // of the lane's first column
+  const int64_t tile_at;    // the tile's first column
   const int column, width;  // the lane's first column, and how many there are, in the tile
   Acc value[kOwned];
   int position[kExtreme ? kOwned : 1];  // number of the edge; -1: none yet
@@ -100,9 +100,7 @@ struct RowGroup {
   }
 
   // min is the max of the negated.
-  __device__ __forceinline__ Acc sign() const {
-    return a.reduce == Reduce::min ? Acc(-1) : Acc(1);
-  }
+  __device__ __forceinline__ Acc sign() const { return a.reduce == Reduce::min ? Acc(-1) : Acc(1); }
 
   __device__ __forceinline__ void reset() {
 #pragma unroll
@@ -213,8 +211,9 @@ struct RowGroup {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now: ahead of a loop it would spill
 #pragma unroll
       for (int u = 0; u < kFlight * kRowWords; ++u)
-        asm volatile("" : "+r"(batch.row[u / kRowWords][u % kRowWords / Packed<T, kVec>::kWords]
-                                   .word[u % Packed<T, kVec>::kWords]));
+        asm volatile(""
+                     : "+r"(batch.row[u / kRowWords][u % kRowWords / Packed<T, kVec>::kWords]
+                                .word[u % Packed<T, kVec>::kWords]));
     }
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {

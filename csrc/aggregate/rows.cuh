@@ -20,12 +20,10 @@ struct Dealing {
 // the chunks of hubs that start within the run. Little is kept while a chunk is walked: registers
 // hold rows of x.
 template <class Group>
-__device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal, int64_t first_unit,
-                                               int64_t row0, int64_t row1) {
+__device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal,
+                                               int64_t first_unit, int64_t row0, int64_t row1) {
   const AggregateArgs& a = group.a;
-  const auto offset = [&](int64_t row) {
-    return load_int(a.csr.indptr, a.csr.wide_offsets, row);
-  };
+  const auto offset = [&](int64_t row) { return load_int(a.csr.indptr, a.csr.wide_offsets, row); };
   // The row before the run may be a hub that reaches into it.
 #pragma unroll 1
   for (int64_t base = row0 - 1; base < row1; base += 32) {
@@ -95,7 +93,7 @@ template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const Dealing deal{plan.units,      tile,      static_cast<int>(plan.warp_units),
+    const Dealing deal{plan.units,      tile,          static_cast<int>(plan.warp_units),
                        plan.tile_lanes, plan.log_ways, static_cast<int>(plan.long_degree),
                        plan.long_rows};
     const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShallow>,
@@ -116,7 +114,8 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
   if constexpr (kMode == Mode::sum && sizeof(T) == 4)  // a variant to time beside the usual one
     if (plan.load_bytes == kLaneBytes && plan.shallow)
       return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
-  if (plan.load_bytes == kLaneBytes) return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
+  if (plan.load_bytes == kLaneBytes)
+    return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   if constexpr (sizeof(T) == 2)
     if (plan.load_bytes == 4) return launch_rows<T, 2, kMode, int32_t>(plan, args, stream);
   return launch_rows<T, 1, kMode, int32_t>(plan, args, stream);

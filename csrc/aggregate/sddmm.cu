@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(32 * kWarps) sddmm_edges(const __grid_constant
     const int64_t my_id = edge_id(s.csr, edge);
     int64_t my_source = load_int(s.csr.indices, s.csr.wide_indices, edge);
     if (static_cast<uint64_t>(my_source) >= static_cast<uint64_t>(s.csr.columns)) my_source = -1;
-    if (static_cast<uint64_t>(my_row) >= static_cast<uint64_t>(s.csr.rows)) my_row = 0, my_source = -1;
+    if (static_cast<uint64_t>(my_row) >= static_cast<uint64_t>(s.csr.rows))
+      my_row = 0, my_source = -1;
     for (int from = lanes.group; from - lanes.group < 32; from += lanes.groups) {
       const int64_t to = __shfl_sync(~0u, my_row, from);
       const int64_t source = __shfl_sync(~0u, my_source, from);

@@ -3,8 +3,8 @@
 
 namespace gpuprims {
 
-cudaError_t launch_weighted_extreme(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
-                           cudaStream_t stream) {
+cudaError_t launch_weighted_extreme(Dtype dtype, const AggregatePlan& plan,
+                                    const AggregateArgs& args, cudaStream_t stream) {
   return launch_mode<Mode::weighted_extreme>(dtype, plan, args, stream);
 }
 

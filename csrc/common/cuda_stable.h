@@ -14,8 +14,8 @@ inline void check_cuda(const char* op, cudaError_t code) {
 }
 
 struct DeviceInfo {
-  int sms = 0;   // multiprocessors
-  int smem = 0;  // most shared memory a block may ask for
+  int sms = 0;    // multiprocessors
+  int smem = 0;   // most shared memory a block may ask for
   int cache = 0;  // bytes of L2
 };
 

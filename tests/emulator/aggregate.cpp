@@ -48,8 +48,10 @@ struct Variant {
 
 template <class T>
 Dtype tag() {
-  return sizeof(T) == 4 ? Dtype::f32 : sizeof(T) == 8 ? Dtype::f64
-         : std::is_same_v<T, __half> ? Dtype::f16 : Dtype::bf16;
+  return sizeof(T) == 4              ? Dtype::f32
+         : sizeof(T) == 8            ? Dtype::f64
+         : std::is_same_v<T, __half> ? Dtype::f16
+                                     : Dtype::bf16;
 }
 
 enum class Op { sum, mean, max, min, grad };
@@ -84,7 +86,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   const bool extreme = op == Op::max || op == Op::min;
   std::vector<T> storage(values.size() + 64);
   T* x = storage.data();
-  while (reinterpret_cast<uintptr_t>(x) % 16) x = reinterpret_cast<T*>(reinterpret_cast<char*>(x) + 1);
+  while (reinterpret_cast<uintptr_t>(x) % 16)
+    x = reinterpret_cast<T*>(reinterpret_cast<char*>(x) + 1);
   x += v.offset;
   std::copy(values.begin(), values.end(), x);
   Result<T> result{std::vector<T>(rows * features),
@@ -92,32 +95,36 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   std::vector<int32_t> narrow_arg(result.arg.size());
 
   AggregateArgs args{};
-  args.csr = {p.at,           i.at, with_ids ? n.at : nullptr, v.wide_offsets,
-              v.wide_indices, rows, g.columns,                 edges,
-              v.scheduled ? order.data() : nullptr};
+  args.csr = {p.at,           i.at,           with_ids ? n.at : nullptr,
+              v.wide_offsets, v.wide_indices, rows,
+              g.columns,      edges,          v.scheduled ? order.data() : nullptr};
   args.x = x;
   args.x_stride = features;
   args.features = features;
   args.edge_weight = weight.empty() ? nullptr : weight.data();
   args.arg = op == Op::grad ? took.at : nullptr;
   args.out = result.out.data();
-  if (extreme) args.arg_out = v.wide_offsets ? static_cast<void*>(result.arg.data()) : narrow_arg.data();
-  args.reduce = op == Op::mean ? Reduce::mean : op == Op::max ? Reduce::max
-                : op == Op::min ? Reduce::min : Reduce::sum;
+  if (extreme)
+    args.arg_out = v.wide_offsets ? static_cast<void*>(result.arg.data()) : narrow_arg.data();
+  args.reduce = op == Op::mean  ? Reduce::mean
+                : op == Op::max ? Reduce::max
+                : op == Op::min ? Reduce::min
+                                : Reduce::sum;
   AggregateFacts facts;
   facts.sources = g.columns;
   facts.checked = facts.planned = v.planned;
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
   int64_t longest = 0;
-  for (int64_t row = 0; row < rows; ++row) longest = std::max(longest, indptr[row + 1] - indptr[row]);
+  for (int64_t row = 0; row < rows; ++row)
+    longest = std::max(longest, indptr[row + 1] - indptr[row]);
   facts.no_hubs = v.planned && longest < kHubDegree;
   facts.no_long = v.planned && longest < kLongDegree;
   facts.sms = 1;
   facts.tuning = v.tuning;
   const int bytes = static_cast<int>(sizeof(T));
-  const int width = pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes,
-                                    features * bytes);
+  const int width =
+      pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes, features * bytes);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);
@@ -131,7 +138,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   args.starts = numbers.data() + layout.starts;
   args.hubs = numbers.data() + layout.hubs;
   if (plan.hubs) args.partial = base + plan.partial_at;
-  if (plan.hubs && extreme) args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
+  if (plan.hubs && extreme)
+    args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
   AggregateLauncher* const launcher =
       op == Op::grad ? launch_extreme_grad
       : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
@@ -142,7 +150,9 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
 }
 
 template <class T>
-T from_double(double v) { return narrow<T>(static_cast<typename Math<T>::Acc>(v)); }
+T from_double(double v) {
+  return narrow<T>(static_cast<typename Math<T>::Acc>(v));
+}
 
 // Row by row in double, with the first NaN or the first extreme.
 template <class T>
@@ -180,8 +190,8 @@ template <class T>
 void same(const char* what, const Result<T>& a, const Result<T>& b, bool near = false) {
   for (size_t i = 0; i < b.out.size(); ++i) {
     const double x = widen(a.out[i]), y = widen(b.out[i]);
-    const bool fine = near ? std::fabs(x - y) <= 2e-7 * std::fabs(y) * (sizeof(T) == 2 ? 4e4 : 1)
-                           : x == y;
+    const bool fine =
+        near ? std::fabs(x - y) <= 2e-7 * std::fabs(y) * (sizeof(T) == 2 ? 4e4 : 1) : x == y;
     if (!fine && (x == x || y == y)) {
       std::fprintf(stderr, "%s, %zu bytes: element %zu is %g, not %g\n", what, sizeof(T), i, x, y);
       std::exit(1);
@@ -227,7 +237,8 @@ void check(int kind, int64_t features, std::mt19937& random) {
   std::vector<T> x(g.columns * features), weight;
   for (auto& value : x) value = from_double<T>(static_cast<int>(random() % 7) - 3);
   if (random() % 2)
-    for (int64_t e = 0; e < edges; ++e) weight.push_back(from_double<T>(static_cast<int>(random() % 3) - 1));
+    for (int64_t e = 0; e < edges; ++e)
+      weight.push_back(from_double<T>(static_cast<int>(random() % 3) - 1));
   if (random() % 4 == 0 && !x.empty()) x[random() % x.size()] = from_double<T>(NAN);
   std::vector<int64_t> arg(g.columns * features);
   for (auto& id : arg) id = edges > 0 ? static_cast<int64_t>(random() % edges) : -1;
@@ -239,8 +250,8 @@ void check(int kind, int64_t features, std::mt19937& random) {
     v.planned = random() % 2;
     v.offset = random() % 2 ? static_cast<int64_t>(random() % 4) : 0;
     const int64_t tiles[] = {0, 128, 256, 512};
-    v.tuning = {tiles[random() % 4], static_cast<int64_t>(random() % 3), static_cast<int64_t>(random() % 4),
-                random() % 4 == 0};
+    v.tuning = {tiles[random() % 4], static_cast<int64_t>(random() % 3),
+                static_cast<int64_t>(random() % 4), random() % 4 == 0};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {

@@ -26,8 +26,8 @@ inline float __int_as_float(int bits) {
   return value;
 }
 inline double __hiloint2double(int high, int low) {
-  const uint64_t bits = static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 |
-                        static_cast<uint32_t>(low);
+  const uint64_t bits =
+      static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
   double value;
   std::memcpy(&value, &bits, 8);
   return value;
