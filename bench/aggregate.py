@@ -52,7 +52,7 @@ def verify(out: torch.Tensor, x: torch.Tensor, indptr: torch.Tensor, indices: to
 
 
 def schedule(graph: Graph, name: str, results: harness.Results) -> Graph:
-    """graph.reorder(), its decision printed, and the time of building the order it looked at and the copies."""
+    """graph.reorder(), its decision printed, and the time of building a community schedule."""
     ordered = graph.reorder()
     print(f"{name:>36}   {ordered.schedule}")
 

@@ -1,4 +1,4 @@
-"""Row kernels of aggregation on the host, a fiber a thread, under AddressSanitizer: what CI sees without a GPU."""
+"""Row kernels of aggregation on the host, under AddressSanitizer: what CI sees without a GPU."""
 
 import os
 import shutil

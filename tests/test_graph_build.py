@@ -21,7 +21,7 @@ def test_duplicates(device):
     once = Graph.from_coo(ends, 3, duplicates="remove")
     assert edges_of(once) == [(0, 0), (2, 0), (1, 0), (2, 1), (1, 1), (0, 2)]
     assert once.edge_ids is None
-    with pytest.raises(ValueError, match="^Graph: there are duplicate edges, the first one from 2 to 1$"):
+    with pytest.raises(ValueError, match=r"^Graph: there are duplicate edges, the first one from 2 to 1$"):
         Graph.from_coo(ends, 3, duplicates="error")
     unique = torch.tensor([[0, 1], [1, 0]])
     assert Graph.from_coo(unique, duplicates="error").num_edges == 2
@@ -34,7 +34,7 @@ def test_self_loops(device):
     assert edges_of(Graph.from_coo(ends, 3, self_loops="remove")) == [(2, 0), (1, 0), (2, 1), (2, 1), (0, 2)]
     added = edges_of(Graph.from_coo(ends, 3, self_loops="add"))
     assert sorted(added) == sorted([(0, 0), (2, 0), (1, 0), (2, 1), (2, 1), (1, 1), (0, 2), (2, 2)])
-    with pytest.raises(ValueError, match="^Graph: there are self-loops, the first one at node 0$"):
+    with pytest.raises(ValueError, match=r"^Graph: there are self-loops, the first one at node 0$"):
         Graph.from_coo(ends, 3, self_loops="error")
     both = Graph.from_coo(ends, 3, self_loops="remove", duplicates="remove")
     assert edges_of(both) == [(2, 0), (1, 0), (2, 1), (0, 2)]
@@ -62,7 +62,7 @@ def test_coalesce(device):
 
 
 class Hetero(dict):
-    edge_types = [("user", "rates", "item")]
+    edge_types = (("user", "rates", "item"),)
 
 
 def test_from_pyg_forms():

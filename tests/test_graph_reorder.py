@@ -11,7 +11,14 @@ import torch
 from torch_gpuprims import Graph, explain, neighbor_aggregate
 from torch_gpuprims.aggregate import REDUCE
 from torch_gpuprims.aggregate_plan import (
-    HEADER, HUB_DEGREE, LONG_DEGREE, ROW_COST, UNIT, make_plan, order_of, plan_size,
+    HEADER,
+    HUB_DEGREE,
+    LONG_DEGREE,
+    ROW_COST,
+    UNIT,
+    make_plan,
+    order_of,
+    plan_size,
 )  # fmt: skip
 from torch_gpuprims.graph_reorder import distinct_share, make_order
 

@@ -144,6 +144,11 @@ def plain_fake(
     return _aggregate(x, indptr, indices, edge_ids, edge_weight, reduce=reduce, plan=plan)[0]
 
 
+@torch.library.register_fake("gpuprims::_aggregate_plan")
+def _(indptr: torch.Tensor, edges: int) -> torch.Tensor:
+    return indptr.new_empty((plan_size(indptr.shape[0] - 1, edges),), dtype=torch.int64)
+
+
 @torch.library.register_fake("gpuprims::_graph_labels")
 def _(
     indptr: torch.Tensor, indices: torch.Tensor, method: int, rounds: int, spacing: int = 1

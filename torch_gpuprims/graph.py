@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils import _pytree
 
-from . import graph_build
+from . import graph_edges
 from .aggregate_csr import check_data, check_vector, fail, index_dtype, max_degree, sort_rows
 from .aggregate_plan import HUB_DEGREE as _HUB_DEGREE
 from .aggregate_plan import LONG_DEGREE as _LONG_DEGREE
 from .aggregate_plan import Walk, walk_of
+from .graph_build import GraphBuilders
 
 #: Bits of promises. Those about rows of the transpose are twice those about rows.
 _CHECKED, _NO_HUBS, _NO_LONG = 1, 2, 8
@@ -23,7 +23,7 @@ def _about_rows(indptr: torch.Tensor) -> int:
     return _NO_HUBS * (longest < _HUB_DEGREE) | _NO_LONG * (longest < _LONG_DEGREE)
 
 
-class Graph:
+class Graph(GraphBuilders):
     """A directed graph between `num_src` source and `num_dst` destination nodes (often the same ones).
 
     Row d of the CSR matrix (indptr, indices) lists the sources of the edges that end in d. Edges keep the
@@ -82,58 +82,6 @@ class Graph:
         graph = cls.__new__(cls)
         graph._set(csr, transpose, num_src, promises)
         return graph
-
-    @classmethod
-    def from_csr(
-        cls, indptr: torch.Tensor, indices: torch.Tensor, num_src: int | None = None,
-        edge_ids: torch.Tensor | None = None,
-    ) -> "Graph":  # fmt: skip
-        """From CSR by destination: indptr [num_dst + 1], indices [num_edges] in [0, num_src).
-
-        num_src: by default as many sources as destinations.
-        edge_ids: a permutation; the edge at position e of indices is edge number edge_ids[e] of edge_weight.
-        """
-        return cls(indptr, indices, num_src, edge_ids)
-
-    @classmethod
-    def from_coo(
-        cls, edge_index: torch.Tensor | tuple[torch.Tensor, torch.Tensor], num_nodes: int | None = None, *,
-        num_src: int | None = None, num_dst: int | None = None, duplicates: str = "keep",
-        self_loops: str = "keep",
-    ) -> "Graph":  # fmt: skip
-        """From edges in any order: edge_index [2, num_edges] or a pair (source, destination).
-
-        num_nodes is for both sides; num_src and num_dst for each. By default the largest id of both + 1.
-
-        duplicates: "keep" (parallel edges), "remove" (the first of each stays) or "error".
-        self_loops: "keep", "remove", "add" (where a node has none) or "error".
-        Where edges were removed or added, edge_weight is in the order of `indices` (see coalesce and
-        add_self_loops, which bring weights along).
-        """
-        return graph_build.from_coo(cls, edge_index, num_nodes, num_src, num_dst, duplicates, self_loops)
-
-    @classmethod
-    def from_torch_sparse(cls, matrix: torch.Tensor) -> "Graph":
-        """From a sparse_csr or sparse_coo matrix A [num_dst, num_src]; with A's values (A.values(), or
-        A._values() where it is not coalesced) as edge_weight, the sum is A @ x."""
-        return graph_build.from_torch_sparse(cls, matrix)
-
-    @classmethod
-    def from_scipy(cls, matrix: Any) -> "Graph":
-        """From a SciPy sparse matrix A [num_dst, num_src]; with A.data as edge_weight, the sum is A @ x."""
-        return graph_build.from_scipy(cls, matrix)
-
-    @classmethod
-    def from_pyg(cls, data: Any, edge_type: Any = None, num_nodes: int | None = None) -> "Graph":
-        """From PyTorch Geometric's Data (edge_index or adj_t), HeteroData (with edge_type, a triple of names)
-        or EdgeIndex (sorted by column: without a sort; num_nodes where its size is not known)."""
-        return graph_build.from_pyg(cls, data, edge_type, num_nodes)
-
-    @classmethod
-    def from_dgl(cls, graph: Any, etype: Any = None) -> "Graph":
-        """From a DGL graph or block (of one edge type, or with etype): its edges(), num_src_nodes() and
-        num_dst_nodes() in the order of its edge ids."""
-        return graph_build.from_dgl(cls, graph, etype)
 
     @property
     def indptr(self) -> torch.Tensor:
@@ -284,13 +232,13 @@ class Graph:
     def coalesce(self, edge_weight: torch.Tensor | None = None) -> tuple["Graph", torch.Tensor | None]:
         """Without duplicate edges, sources in rising order within a row; and, where weights are given, the
         sums of the weights of each edge's duplicates, in the order of the new graph (differentiable)."""
-        return graph_build.coalesce(self, edge_weight)
+        return graph_edges.coalesce(self, edge_weight)
 
     def remove_self_loops(
         self, edge_weight: torch.Tensor | None = None
     ) -> tuple["Graph", torch.Tensor | None]:
         """Without edges from a node to itself; and the weights that remain, in the order of the new graph."""
-        return graph_build.remove_self_loops(self, edge_weight)
+        return graph_edges.remove_self_loops(self, edge_weight)
 
     def _with_order(self, order: torch.Tensor | None, schedule: str) -> "Graph":
         graph = Graph._of(self.csr, self._transpose, self._num_src, self.promises)
@@ -383,32 +331,4 @@ class Graph:
         )
 
 
-def _flatten(graph: Graph) -> tuple[list[Any], tuple[Any, ...]]:
-    """Leaves: indptr, indices, edge_ids if any, the transpose if built, which then says how many sources."""
-    transposed = graph._transpose is not None
-    return graph._tensors(), (graph.edge_ids is not None, None if transposed else graph._num_src)
-
-
-def _flatten_with_keys(graph: Graph) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
-    leaves, context = _flatten(graph)
-    names = ["indptr", "indices", *["edge_ids"][: context[0]], "t_indptr", "t_indices", "t_edge_ids"]
-    return [(_pytree.GetAttrKey(n), leaf) for n, leaf in zip(names, leaves, strict=False)], context
-
-
-def _unflatten(leaves: Any, context: Any) -> Graph:
-    """Leaves may be anything (tree_map): nothing is looked at, and so nothing is promised to the ops."""
-    leaves, (has_ids, num_src) = list(leaves), context
-    csr = (*leaves[:2], leaves[2] if has_ids else None)
-    transpose = tuple(leaves[2 + has_ids :])
-    return Graph._of(csr, transpose or None, -1 if num_src is None else num_src, 0)
-
-
-_pytree.register_pytree_node(
-    Graph,
-    _flatten,
-    _unflatten,
-    serialized_type_name="torch_gpuprims.Graph",
-    flatten_with_keys_fn=_flatten_with_keys,
-    to_dumpable_context=list,
-    from_dumpable_context=tuple,
-)
+from . import graph_tree as graph_tree  # noqa: E402  registers the pytree

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .aggregate_csr import check_range, check_vector, fail, sort_rows, stable_order
+from .aggregate_csr import check_range, check_vector, fail, sort_rows
+from .graph_edges import without_duplicates, without_loops
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -45,80 +46,10 @@ def from_coo(
     indptr, order, in_order = sort_rows(dst, num_dst)
     graph = cls(indptr, src.index_select(0, order), num_src, None if in_order else order)
     if self_loops == "error" or self_loops == "remove":
-        graph = _without_loops(graph, self_loops)
+        graph = without_loops(graph, self_loops)
     if duplicates != "keep":
-        graph = _without_duplicates(graph, duplicates)
+        graph = without_duplicates(graph, duplicates)
     return graph.add_self_loops()[0] if self_loops == "add" else graph
-
-
-def _selected(graph: "Graph", keep: torch.Tensor) -> "Graph":
-    """The edges of a mask in CSR order; they are numbered in that order."""
-    kept = torch.zeros(graph.num_edges + 1, dtype=torch.int64, device=graph.device)
-    torch.cumsum(keep, 0, out=kept[1:])
-    return type(graph)(kept[graph.indptr.long()], graph.indices[keep], graph.num_src)
-
-
-def _without_loops(graph: "Graph", self_loops: str) -> "Graph":
-    loop = graph.indices == graph.destinations()
-    if not loop.any():
-        return graph
-    if self_loops == "error":
-        node = int(graph.indices[loop][0])
-        fail(f"there are self-loops, the first one at node {node}")
-    return _selected(graph, ~loop)
-
-
-def _sorted_edges(graph: "Graph") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(positions of the edges by destination, then source; their sources; whether each repeats the last)."""
-    by_source = stable_order(graph.indices, max(graph.num_src, 1))
-    row = graph.destinations()
-    by_row = stable_order(row.index_select(0, by_source), max(graph.num_dst, 1))
-    at = by_source.index_select(0, by_row)
-    row, source = row.index_select(0, at), graph.indices.index_select(0, at)
-    repeats = torch.zeros(len(at), dtype=torch.bool, device=graph.device)
-    repeats[1:] = (row[1:] == row[:-1]) & (source[1:] == source[:-1])
-    return at, source, repeats
-
-
-def _without_duplicates(graph: "Graph", duplicates: str) -> "Graph":
-    """The first of each edge, in the order in which the graph has them."""
-    at, source, repeats = _sorted_edges(graph)
-    if not repeats.any():
-        return graph
-    if duplicates == "error":
-        which = int(at[repeats][0])
-        row = int(graph.destinations()[which])
-        fail(f"there are duplicate edges, the first one from {int(graph.indices[which])} to {row}")
-    keep = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
-    keep[at[repeats].long()] = False
-    return _selected(graph, keep)
-
-
-def coalesce(graph: "Graph", edge_weight: torch.Tensor | None) -> tuple["Graph", torch.Tensor | None]:
-    from .aggregate import neighbor_aggregate  # that module imports Graph
-
-    with torch.no_grad():
-        at, source, repeats = _sorted_edges(graph)
-        first = ~repeats
-        count = torch.zeros(graph.num_edges + 1, dtype=torch.int64, device=graph.device)
-        torch.cumsum(first, 0, out=count[1:])
-        merged = type(graph)(count[graph.indptr.long()], source[first], graph.num_src)
-        if edge_weight is None:
-            return merged, None
-        # A row an edge of the merged graph, which reads the weights of its duplicates.
-        ids = at if graph.edge_ids is None else graph.edge_ids.index_select(0, at)
-        bounds = torch.cat([first.nonzero().flatten(), count.new_tensor([graph.num_edges])])
-        groups = type(graph)(bounds, ids, graph.num_edges)
-    return merged, neighbor_aggregate(edge_weight[:, None], groups)[:, 0]
-
-
-def remove_self_loops(
-    graph: "Graph", edge_weight: torch.Tensor | None
-) -> tuple["Graph", torch.Tensor | None]:
-    keep = graph.indices != graph.destinations()
-    ids = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
-    rest = _selected(graph, keep)
-    return rest, None if edge_weight is None else edge_weight[ids[keep].long()]
 
 
 def from_torch_sparse(cls: type["Graph"], matrix: torch.Tensor) -> "Graph":
@@ -181,3 +112,59 @@ def from_dgl(cls: type["Graph"], graph: Any, etype: Any) -> "Graph":
     src, dst = graph.edges(order="eid", etype=etype)
     source, _, destination = graph.to_canonical_etype(*named)
     return from_coo(cls, (src, dst), None, graph.num_src_nodes(source), graph.num_dst_nodes(destination))
+
+
+class GraphBuilders:
+    """The constructors that Graph inherits."""
+
+    @classmethod
+    def from_csr(
+        cls: Any, indptr: torch.Tensor, indices: torch.Tensor, num_src: int | None = None,
+        edge_ids: torch.Tensor | None = None,
+    ) -> "Graph":  # fmt: skip
+        """From CSR by destination: indptr [num_dst + 1], indices [num_edges] in [0, num_src).
+
+        num_src: by default as many sources as destinations.
+        edge_ids: a permutation; the edge at position e of indices is edge number edge_ids[e] of edge_weight.
+        """
+        return cls(indptr, indices, num_src, edge_ids)
+
+    @classmethod
+    def from_coo(
+        cls: Any, edge_index: torch.Tensor | tuple[torch.Tensor, torch.Tensor],
+        num_nodes: int | None = None, *, num_src: int | None = None, num_dst: int | None = None,
+        duplicates: str = "keep", self_loops: str = "keep",
+    ) -> "Graph":  # fmt: skip
+        """From edges in any order: edge_index [2, num_edges] or a pair (source, destination).
+
+        num_nodes is for both sides; num_src and num_dst for each. By default the largest id of both + 1.
+
+        duplicates: "keep" (parallel edges), "remove" (the first of each stays) or "error".
+        self_loops: "keep", "remove", "add" (where a node has none) or "error".
+        Where edges were removed or added, edge_weight is in the order of `indices` (see coalesce and
+        add_self_loops, which bring weights along).
+        """
+        return from_coo(cls, edge_index, num_nodes, num_src, num_dst, duplicates, self_loops)
+
+    @classmethod
+    def from_torch_sparse(cls: Any, matrix: torch.Tensor) -> "Graph":
+        """From a sparse_csr or sparse_coo matrix A [num_dst, num_src]; with A's values (A.values(), or
+        A._values() where it is not coalesced) as edge_weight, the sum is A @ x."""
+        return from_torch_sparse(cls, matrix)
+
+    @classmethod
+    def from_scipy(cls: Any, matrix: Any) -> "Graph":
+        """From a SciPy sparse matrix A [num_dst, num_src]; with A.data as edge_weight, the sum is A @ x."""
+        return from_scipy(cls, matrix)
+
+    @classmethod
+    def from_pyg(cls: Any, data: Any, edge_type: Any = None, num_nodes: int | None = None) -> "Graph":
+        """From PyTorch Geometric's Data (edge_index or adj_t), HeteroData (with edge_type, a triple of names)
+        or EdgeIndex (sorted by column: without a sort; num_nodes where its size is not known)."""
+        return from_pyg(cls, data, edge_type, num_nodes)
+
+    @classmethod
+    def from_dgl(cls: Any, graph: Any, etype: Any = None) -> "Graph":
+        """From a DGL graph or block (of one edge type, or with etype): its edges(), num_src_nodes() and
+        num_dst_nodes() in the order of its edge ids."""
+        return from_dgl(cls, graph, etype)

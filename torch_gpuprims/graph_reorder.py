@@ -1,5 +1,8 @@
-"""Graph.reorder: in which order rows are walked. Orders follow research on reuse in caches: what pays is that
-rows which read the same neighbours are walked together; where the neighbours lie in memory does not matter."""
+"""Graph.reorder: in which order rows are walked.
+
+What pays is that rows which read the same neighbours are walked together, while these are in the caches;
+where the neighbours lie in memory does not matter, so nothing moves.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -230,6 +230,27 @@ Tensor sddmm_cuda(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
   return out;
 }
 
+Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
+  constexpr auto op = "_aggregate_plan";
+  check_vector(op, "indptr", indptr_in, indptr_in, "indptr");
+  check(indptr_in.size(0) >= 1, op, ": indptr must have at least 1 element, got 0");
+  check(edges >= 0, op, ": edges must not be negative, got ", edges);
+  const int device = indptr_in.get_device_index();
+  const DeviceGuard guard(device);
+  const Tensor indptr = dense(indptr_in);
+  Csr csr{};
+  csr.indptr = indptr.data_ptr();
+  csr.wide_offsets = indptr.scalar_type() == ScalarType::Long;
+  csr.rows = indptr.size(0) - 1;
+  csr.edges = edges;
+  Tensor plan = empty(op, indptr, ScalarType::Long, {plan_layout(csr.rows, edges).size});
+  const Tensor flag = workspace(op, indptr, kSpaceHeader);
+  check_cuda(op, launch_prepare(csr, static_cast<int*>(flag.data_ptr()),
+                                static_cast<int64_t*>(plan.data_ptr()), false,
+                                current_stream(device)));
+  return plan;
+}
+
 }  // namespace gpuprims
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
@@ -246,4 +267,5 @@ STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
          &gpuprims::boxed_plain_aggregate<gpuprims::neighbor_aggregate_cuda>);
   m.impl("neighbor_extreme_grad", TORCH_BOX(&gpuprims::neighbor_extreme_grad_cuda));
   m.impl("sddmm", TORCH_BOX(&gpuprims::sddmm_cuda));
+  m.impl("_aggregate_plan", TORCH_BOX(&gpuprims::aggregate_plan_cuda));
 }

@@ -2,10 +2,10 @@
 // need no care.
 //
 // The tree of a dot (a function of F and the element size alone): lane l of L owns 16 bytes of
-// columns in each tile of 16 L bytes (L as in row_warp.cuh) and adds its products in order of
+// columns in each tile of 16 L bytes (L as in lanes.cuh) and adds its products in order of
 // columns, one fused multiply-add each; the lanes are added by a butterfly (distances 1, 2, .. L /
 // 2).
-#include "aggregate/row_warp.cuh"
+#include "aggregate/lanes.cuh"
 #include "common/launch.h"
 
 namespace gpuprims {
