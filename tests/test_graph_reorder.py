@@ -234,10 +234,10 @@ def test_plan_constants_are_the_kernels():
 
 
 @pytest.mark.parametrize("degrees", [[], [0], [3], [0, 0, 0, 0], [5, 0, 1024, 0, 3000, 7, 1023], [1] * 100])
-def test_plan_against_a_search_by_hand(degrees):
-    indptr = torch.tensor([0, *degrees]).cumsum(0)
+def test_plan_against_a_search_by_hand(degrees, device):
+    indptr = torch.tensor([0, *degrees], device=device).cumsum(0)
     rows, edges = len(degrees), int(indptr[-1])
-    order = torch.randperm(rows)
+    order = torch.randperm(rows).to(device)
     plan = make_plan(indptr, edges, order)
     size = plan_size(rows, edges)
     assert len(plan) == size + rows
@@ -247,7 +247,7 @@ def test_plan_against_a_search_by_hand(degrees):
     hubs = [row for row, degree in enumerate(degrees) if degree >= HUB_DEGREE]
     assert int(plan[0]) == len(hubs)
     room = edges // HUB_DEGREE
-    assert plan[size - room : size].tolist()[: len(hubs)] == hubs
+    assert sorted(plan[size - room : size].tolist()[: len(hubs)]) == hubs
     starts = plan[HEADER : size - room].tolist()
     at = [int(indptr[row]) + ROW_COST * row for row in range(rows)]
     expected = [

@@ -245,9 +245,9 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
   csr.edges = edges;
   Tensor plan = empty(op, indptr, ScalarType::Long, {plan_layout(csr.rows, edges).size});
   const Tensor flag = workspace(op, indptr, kSpaceHeader);
-  check_cuda(op, launch_prepare(csr, static_cast<int*>(flag.data_ptr()),
-                                static_cast<int64_t*>(plan.data_ptr()), false,
-                                current_stream(device)));
+  check_cuda(op,
+             launch_prepare(csr, static_cast<int*>(flag.data_ptr()),
+                            static_cast<int64_t*>(plan.data_ptr()), false, current_stream(device)));
   return plan;
 }
 

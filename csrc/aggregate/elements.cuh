@@ -160,11 +160,12 @@ __device__ __forceinline__ int64_t edge_id(const Csr& csr, int64_t edge) {
   return csr.edge_ids ? load_int(csr.edge_ids, csr.wide_offsets, edge) : edge;
 }
 
-// N integers, read once: they leave the caches to rows of x. `from` is a multiple of them all.
+// N integers; `from` is a multiple of them all. No evict-first hint: the next batch reads the other
+// half of what HBM gives at a time.
 template <class Int, int N>
 __device__ __forceinline__ void load_vector(Int* to, const Int* from) {
   using Word = typename WordOf<sizeof(Int) * N>::type;
-  const Word word = __ldcs(reinterpret_cast<const Word*>(from));
+  const Word word = __ldg(reinterpret_cast<const Word*>(from));
   memcpy(to, &word, sizeof(word));
 }
 

@@ -6,10 +6,6 @@
 
 template <class T>
 T __ldg(const T* at) {
-  return *at;
-}
-template <class T>
-T __ldcs(const T* at) {
   if (reinterpret_cast<uintptr_t>(at) % sizeof(T)) simt::fail("a vector load is misaligned");
   return *at;
 }
