@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -50,11 +51,33 @@ def verify(out: torch.Tensor, x: torch.Tensor, indptr: torch.Tensor, indices: to
     return None
 
 
+def schedule(graph: Graph, name: str, results: harness.Results) -> Graph:
+    """graph.reorder(), its decision printed, and the time of building a community schedule."""
+    ordered = graph.reorder()
+    print(f"{name:>36}   {ordered.schedule}")
+
+    def build() -> None:
+        graph.reorder("community").walk()
+
+    times = []
+    for _ in range(3):
+        if graph.device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        build()
+        if graph.device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    print(f"{name:>36}   building the community schedule: {min(times):.2f} ms")
+    results.add("schedule_ms", {name: round(min(times), 2)})
+    return ordered.prepare()
+
+
 def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
     timer = harness.Timer(options.device, evict=False, seconds=options.seconds)
     sound = True
     harness.print_row()
-    targets = [case for case in harness.selected("aggregate", options.cases) if not case["args"]["reordered"]]
+    targets = harness.selected("aggregate", options.cases)
     order = list(dict.fromkeys(case["args"]["graph"] for case in targets))
     targets.sort(key=lambda case: order.index(case["args"]["graph"]))  # a graph is made once
     made, csr = "", None
@@ -63,7 +86,7 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
         if results.out_of_time(name):
             continue
         if args["graph"] != made:
-            made, csr, graph, sparse = args["graph"], None, None, {}  # frees the graph before
+            made, csr, graph, ordered, sparse = args["graph"], None, None, None, {}  # frees the graph before
             csr = make_csr(made, options)
         if csr is None:
             print(f"{name:>36}   not run: {made}.npz is not at hand (GPUPRIMS_DATA names its folder)")
@@ -71,10 +94,13 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
         indptr, indices = csr
         if graph is None:
             graph = Graph.from_csr(indptr, indices.int(), num_src=len(indptr) - 1).prepare()
+        if args["reordered"] and ordered is None:
+            ordered = schedule(graph, made, results)
+        walked = ordered if args["reordered"] else graph
         dtype = getattr(torch, args["dtype"])
         g = torch.Generator(device=options.device).manual_seed(1)
         x = torch.randn(len(indptr) - 1, args["F"], generator=g, dtype=dtype, device=options.device)
-        wrong = verify(neighbor_aggregate(x, graph, reduce=args["reduce"]), x, indptr, indices)
+        wrong = verify(neighbor_aggregate(x, walked, reduce=args["reduce"]), x, indptr, indices)
         if wrong:
             print(f"{name:>36}   WRONG: {wrong}")
             sound = False
@@ -84,7 +110,7 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
             parts = (indptr.int(), indices.int(), ones)
             sparse[dtype] = torch.sparse_csr_tensor(*parts, (len(indptr) - 1,) * 2, check_invariants=False)
         calls: dict[str, harness.Call] = {
-            "ours": partial(neighbor_aggregate, x, graph, reduce=args["reduce"]),
+            "ours": partial(neighbor_aggregate, x, walked, reduce=args["reduce"]),
             "torch": partial(torch.sparse.mm, sparse[dtype], x),
         }
         row = harness.case_row(target, timer.measure(calls))
@@ -118,10 +144,18 @@ def main(argv: list[str]) -> None:
 
     parser = harness.arguments("aggregate")
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+    parser.add_argument("--variants", action="store_true", help="a table of tiles, runs and blocks instead")
+    parser.add_argument("--sweep", action="store_true", help="all graphs and widths beside cuSPARSE instead")
+    parser.add_argument("--backward", action="store_true", help="forward with backward over forward instead")
     parser.add_argument("--small", action="store_true", help="graphs of 1/1000 of the size, to try it out")
     options = parser.parse_args(argv)
     if options.small and options.record:
         parser.error("--small measures other graphs than the record's")
+    if options.variants or options.sweep or options.backward:
+        from bench import aggregate_variants
+
+        aggregate_variants.run(options)
+        return
     results = harness.Results("aggregate", options)
     results.add("host_us", host.report("neighbor_aggregate, cora, 64 features", host_calls, options.device))
     if not options.host and not run_cases(options, results):

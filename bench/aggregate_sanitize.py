@@ -69,5 +69,10 @@ def run() -> None:
                     check(x, graph, on_gpu, None, reduce)
                     check(x, graph, on_gpu, weight, reduce)
     hostile(torch.randn(rows, 20, generator=g))
+    x = torch.randn(rows, 130, generator=g)
+    for method in ("community", "bfs", "degree"):
+        ordered = on_gpu.reorder(method).prepare()
+        for reduce in REDUCES:
+            check(x, graph, ordered, torch.rand(edges, generator=g), reduce)
     layer = torch_gpuprims.nn.GCNConv(5, 3).cuda()
     layer(torch.randn(rows, 5, generator=g).cuda(), on_gpu).sum().backward()

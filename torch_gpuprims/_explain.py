@@ -90,7 +90,9 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     count, where = _multiprocessors(x)
     sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, features))
     dtype = _DTYPES.index(x.dtype)
-    return _text(library.gpuprims_explain_aggregate, dtype, *sizes, graph.promises, count) + where
+    numbers = (graph.promises, count, ctypes.c_int64(graph.num_src), graph._order is not None)
+    text = _text(library.gpuprims_explain_aggregate, dtype, *sizes, *numbers)
+    return f"{text}; {graph.schedule}{where}"
 
 
 def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = None, **kwargs: Any) -> str:

@@ -15,10 +15,10 @@ _raw = torch.ops.gpuprims.neighbor_aggregate.default
 _call, _ = direct(_raw)
 _plain_handle = plain_handle(
     "neighbor_aggregate",
-    lambda *args: _raw(*args[:5], None, None, None, args[5], False, args[6])[0],
+    lambda *args: _raw(*args[:5], None, None, None, args[5], False, *args[6:])[0],
     plain_fake,
 )
-_NO_TRANSPOSE = (None, None, None)
+_NO_TRANSPOSE = (None, None, None, None)
 
 
 def neighbor_aggregate(
@@ -39,7 +39,8 @@ def neighbor_aggregate(
     16-bit features accumulate in float32. The gradient flows to x and edge_weight, twice if asked; for max
     and min to the first edge (in the graph's order) that has the extreme value, or to the first NaN.
 
-    Deterministic: a row's bits depend on its own edges, their order and the number of features alone.
+    Deterministic: a row's bits depend on its own edges, their order and the number of features alone, not on
+    the order in which Graph.reorder has rows walked.
 
     Cost: reads E * F elements (from L2 where x fits), writes num_dst * F, never stores a message for each
     edge; workspace at most E * F / 512 accumulators, for nodes with 1024 edges or more. One launch, three
@@ -72,14 +73,17 @@ def neighbor_aggregate(
     try:
         if plain(x, edge_weight):
             _check_rows(rows, graph)
-            out = _call(_plain_handle, flat, *graph.csr, edge_weight, code, graph.promises)
+            indptr, indices, edge_ids, plan = graph._walk or graph.walk()
+            out = _call(
+                _plain_handle, flat, indptr, indices, edge_ids, edge_weight, code, graph.promises, plan
+            )
         else:
             transpose = graph.transpose_for(x, edge_weight)
             if transpose is None:
                 _check_rows(rows, graph)
             want_arg = code > 1 and torch.is_grad_enabled()
             out = aggregate_grad.aggregate(
-                flat, edge_weight, graph.csr, transpose or _NO_TRANSPOSE, code, want_arg, graph.promises
+                flat, edge_weight, graph.walk(), transpose or _NO_TRANSPOSE, code, want_arg, graph.promises
             )[0]
     except RuntimeError as error:
         reraise(error)

@@ -4,6 +4,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from .sort import _argsort
+
 
 def fail(words: str) -> NoReturn:
     raise ValueError(f"Graph: {words}")
@@ -72,16 +74,23 @@ def check_data(
 def sort_rows(rows: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor, bool]:
     """Stable order of the edges by row: (indptr [count + 1], order [edges], whether they were in order).
 
-    Offsets come from a search in the sorted rows: no atomics. PyTorch's sort serves until ours does.
+    Offsets come from a search in the sorted rows: no atomics.
     """
     rows = rows.to(index_dtype(count))
     in_order = bool((rows[1:] >= rows[:-1]).all())
     if in_order:
-        order = torch.arange(len(rows), device=rows.device)
+        order = torch.arange(len(rows), device=rows.device, dtype=index_dtype(len(rows)))
     else:
-        rows, order = torch.sort(rows, stable=True)
+        order = stable_order(rows, count)
+        rows = rows.index_select(0, order)
     bounds = torch.arange(count + 1, device=rows.device, dtype=rows.dtype)
     return torch.searchsorted(rows, bounds), order, in_order
+
+
+def stable_order(keys: torch.Tensor, count: int) -> torch.Tensor:
+    """argsort of keys in [0, count), looking at no more bits than they have."""
+    bits = 64 if len(keys) >= 2**31 else 32
+    return _argsort(keys, 0, False, bits, 0, max((count - 1).bit_length(), 1))
 
 
 def max_degree(indptr: torch.Tensor) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from .aggregate_plan import plan_size
+
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTS = (torch.int32, torch.int64)
 _Maybe = torch.Tensor | None
@@ -79,6 +81,19 @@ def rows_message(op: str, x_name: str, sources: Any, rows: Any) -> str:
     return f"{op}: {x_name} must have at least {sources} rows (the graph's sources), got {rows}"
 
 
+def _plan(op: str, plan: _Maybe, indptr: torch.Tensor, edges: Any, x: torch.Tensor, x_name: str) -> None:
+    if plan is None:
+        return
+    _check(plan.dim() == 1, f"{op}: plan must have 1 dimension, got {plan.dim()}")
+    _check(plan.dtype == torch.int64, f"{op}: plan must be int64, got {_name(plan.dtype)}")
+    _check(plan.device == x.device, f"{op}: plan must be on the device of {x_name}")
+    rows, have = indptr.shape[0] - 1, plan.shape[0]
+    size = plan_size(rows, edges)
+    if all(isinstance(n, int) for n in (rows, have, size)):  # symbols: the kernel looks
+        words = f"{op}: plan must have {size} or {size + rows} elements, got {have}"
+        _check(have in (size, size + rows), words)
+
+
 def _weight(op: str, weight: _Maybe, edges: Any, x: torch.Tensor, x_name: str) -> None:
     if weight is None:
         return
@@ -109,30 +124,43 @@ def _arg(op: str, x_name: str, arg: torch.Tensor, x: torch.Tensor, indptr: torch
 def _aggregate(
     x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, edge_ids: _Maybe = None,
     edge_weight: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None, t_edge_ids: _Maybe = None,
-    reduce: int = 0, want_arg: bool = False, promises: int = 0,
+    reduce: int = 0, want_arg: bool = False, promises: int = 0, plan: _Maybe = None, t_plan: _Maybe = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     op = "neighbor_aggregate"
     _check(0 <= reduce <= 3, f"{op}: reduce must be 0 (sum), 1 (mean), 2 (max) or 3 (min), got {reduce}")
     _features(op, "x", x)
     _graph(op, "x", x, (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids))
     _weight(op, edge_weight, indices.shape[0], x, "x")
+    _plan(op, plan, indptr, indices.shape[0], x, "x")
     shape = (indptr.shape[0] - 1, x.shape[1])
     return x.new_empty(shape), indptr.new_empty(shape if reduce >= 2 and want_arg else (0,))
 
 
 def plain_fake(
     x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, edge_ids: _Maybe, edge_weight: _Maybe,
-    reduce: int, promises: int,
+    reduce: int, promises: int, plan: _Maybe,
 ) -> torch.Tensor:  # fmt: skip
     """Of _neighbor_aggregate."""
-    return _aggregate(x, indptr, indices, edge_ids, edge_weight, reduce=reduce)[0]
+    return _aggregate(x, indptr, indices, edge_ids, edge_weight, reduce=reduce, plan=plan)[0]
+
+
+@torch.library.register_fake("gpuprims::_aggregate_plan")
+def _(indptr: torch.Tensor, edges: int) -> torch.Tensor:
+    return indptr.new_empty((plan_size(indptr.shape[0] - 1, edges),), dtype=torch.int64)
+
+
+@torch.library.register_fake("gpuprims::_graph_labels")
+def _(
+    indptr: torch.Tensor, indices: torch.Tensor, method: int, rounds: int, spacing: int = 1
+) -> torch.Tensor:
+    return indices.new_empty((indptr.shape[0] - 1,), dtype=torch.int32)
 
 
 @torch.library.register_fake("gpuprims::sddmm")
 def _(
     a: torch.Tensor, b: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, edge_ids: _Maybe = None,
     arg: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None, t_edge_ids: _Maybe = None,
-    promises: int = 0,
+    promises: int = 0, plan: _Maybe = None, t_plan: _Maybe = None,
 ) -> torch.Tensor:  # fmt: skip
     _features("sddmm", "a", a)
     _features("sddmm", "b", b)
@@ -150,6 +178,7 @@ def _(
     )
     if arg is not None:
         _arg("sddmm", "a", arg, a, indptr)
+    _plan("sddmm", plan, indptr, indices.shape[0], b, "b")
     return a.new_empty((indices.shape[0],))
 
 
@@ -157,13 +186,14 @@ def _(
 def _(
     grad: torch.Tensor, arg: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor,
     edge_ids: _Maybe = None, edge_weight: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None,
-    t_edge_ids: _Maybe = None, promises: int = 0,
+    t_edge_ids: _Maybe = None, promises: int = 0, plan: _Maybe = None, t_plan: _Maybe = None,
 ) -> torch.Tensor:  # fmt: skip
     op = "neighbor_extreme_grad"
     _features(op, "grad", grad)
     _graph(op, "grad", grad, (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids))
     _arg(op, "grad", arg, grad, indptr)
     _weight(op, edge_weight, indices.shape[0], grad, "grad")
+    _plan(op, plan, indptr, indices.shape[0], grad, "grad")
     return grad.new_empty((indptr.shape[0] - 1, grad.shape[1]))
 
 

@@ -5,7 +5,7 @@
     sddmm         aggregate or extreme_grad over the graph and over its transpose
     extreme_grad  pick (PyTorch's gather) and sddmm
 
-`csr` and `transpose` are (indptr, indices, edge_ids); a gradient swaps them. No atomics anywhere.
+`csr` and `transpose` are (indptr, indices, edge_ids, plan); a gradient swaps them. No atomics anywhere.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ import torch
 
 from . import aggregate_fake as aggregate_fake
 from ._dispatch import apply, below_autograd, light_autograd, plain
+from .aggregate_plan import order_of
 
 Csr = tuple[torch.Tensor | None, ...]
 _Call = Callable[..., Any]  # of the op: (arguments, the tensors among them that may want a gradient)
@@ -52,25 +53,27 @@ def aggregate(
     x: torch.Tensor, weight: torch.Tensor | None, csr: Csr, transpose: Csr, reduce: int, want_arg: bool,
     promises: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    return _aggregate((x, *csr, weight, *transpose, reduce, want_arg, promises), x, weight)
+    args = (x, *csr[:3], weight, *transpose[:3], reduce, want_arg, promises, csr[3], transpose[3])
+    return _aggregate(args, x, weight)
 
 
 def sddmm(
     a: torch.Tensor, b: torch.Tensor, csr: Csr, transpose: Csr, arg: torch.Tensor | None, promises: int
 ) -> torch.Tensor:
-    return _sddmm((a, b, *csr, arg, *transpose, promises), a, b)
+    return _sddmm((a, b, *csr[:3], arg, *transpose[:3], promises, csr[3], transpose[3]), a, b)
 
 
 def extreme_grad(
     grad: torch.Tensor, arg: torch.Tensor, weight: torch.Tensor | None, csr: Csr, transpose: Csr,
     promises: int,
 ) -> torch.Tensor:  # fmt: skip
-    return _extreme_grad((grad, arg, *csr, weight, *transpose, promises), grad, weight)
+    args = (grad, arg, *csr[:3], weight, *transpose[:3], promises, csr[3], transpose[3])
+    return _extreme_grad(args, grad, weight)
 
 
 def pick(x: torch.Tensor, weight: torch.Tensor | None, arg: torch.Tensor, csr: Csr) -> torch.Tensor:
     """weight[e] * x[source of e] for the edge e that arg names, 0 where it names none; second derivatives."""
-    _, indices, edge_ids = csr
+    _, indices, edge_ids, _ = csr
     assert indices is not None
     if indices.shape[0] == 0:
         return x.new_zeros(arg.shape)
@@ -86,7 +89,7 @@ def pick(x: torch.Tensor, weight: torch.Tensor | None, arg: torch.Tensor, csr: C
 
 def _swapped(promises: int) -> int:
     """The same promises about the graph whose transpose this one is."""
-    return (promises & 1) | (promises & 2) << 1 | (promises & 4) >> 1
+    return (promises & 1) | (promises & 10) << 1 | (promises & 20) >> 1
 
 
 def _padded(grad: torch.Tensor, rows: Any) -> torch.Tensor:
@@ -103,30 +106,40 @@ def _needs_transpose(op: str, transpose: Csr) -> None:
         )
 
 
+def _degrees(csr: Csr) -> torch.Tensor:
+    """Edges of each row of the output, [rows, 1], at least 1."""
+    indptr, indices, _, plan = csr
+    assert indptr is not None
+    assert indices is not None
+    degree = (indptr[1:] - indptr[:-1]).clamp(min=1)
+    order = order_of(indptr, indices.shape[0], plan)
+    return (degree if order is None else torch.empty_like(degree).scatter(0, order, degree))[:, None]
+
+
 # Saved tensors are (tensors of the op.., csr.., transpose..); gradients are in the order of the arguments.
 
 
 def _setup_aggregate(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, *csr, weight, t_indptr, t_indices, t_edge_ids, reduce, want_arg, promises = inputs
+    x, *csr, weight, t_indptr, t_indices, t_edge_ids, reduce, want_arg, promises, plan, t_plan = inputs
     ctx.save_for_backward(
-        None if weight is None else x, weight, output[1], *csr, t_indptr, t_indices, t_edge_ids
+        None if weight is None else x, weight, output[1], *csr, plan, t_indptr, t_indices, t_edge_ids, t_plan
     )
     ctx.reduce, ctx.want_arg, ctx.promises, ctx.rows = reduce, want_arg, promises, x.shape[0]
     ctx.set_materialize_grads(False)
 
 
 def _backward_aggregate(ctx: Any, grad: torch.Tensor | None, _: Any) -> tuple[Any, ...]:
-    result: list[Any] = [None] * 11
+    result: list[Any] = [None] * 13
     if grad is None:
         return tuple(result)
     x, weight, arg, *graph = ctx.saved_tensors
-    csr, transpose = tuple(graph[:3]), tuple(graph[3:])
+    csr, transpose = tuple(graph[:4]), tuple(graph[4:])
     promises, swapped = ctx.promises, _swapped(ctx.promises)
     extreme = ctx.reduce > MEAN
     if extreme and not ctx.want_arg:
         raise RuntimeError("neighbor_aggregate: a gradient of max or min needs want_arg=True")
     if ctx.reduce == MEAN:
-        degree = (csr[0][1:] - csr[0][:-1]).clamp(min=1)[:, None]
+        degree = _degrees(csr)
         # 16-bit floats do not hold every degree.
         wide = torch.float64 if grad.dtype == torch.float64 else torch.float32
         grad = (grad.to(wide) / degree.to(wide)).to(grad.dtype)
@@ -143,14 +156,14 @@ def _backward_aggregate(ctx: Any, grad: torch.Tensor | None, _: Any) -> tuple[An
 
 
 def _setup_sddmm(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    a, b, indptr, indices, edge_ids, arg, *transpose, promises = inputs
-    ctx.save_for_backward(a, b, arg, indptr, indices, edge_ids, *transpose)
+    a, b, *csr, arg, t_indptr, t_indices, t_edge_ids, promises, plan, t_plan = inputs
+    ctx.save_for_backward(a, b, arg, *csr, plan, t_indptr, t_indices, t_edge_ids, t_plan)
     ctx.promises = promises
 
 
 def _backward_sddmm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
     a, b, arg, *graph = ctx.saved_tensors
-    csr, transpose = tuple(graph[:3]), tuple(graph[3:])
+    csr, transpose = tuple(graph[:4]), tuple(graph[4:])
     promises, swapped = ctx.promises, _swapped(ctx.promises)
     grad_a = grad_b = None
     if ctx.needs_input_grad[0]:
@@ -165,27 +178,27 @@ def _backward_sddmm(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
         else:
             grad_b = extreme_grad(a, arg, grad, transpose, csr, swapped)
         grad_b = _padded(grad_b, b.shape[0])
-    return (grad_a, grad_b, *[None] * 8)
+    return (grad_a, grad_b, *[None] * 10)
 
 
 def _setup_extreme_grad(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    grad, arg, indptr, indices, edge_ids, weight, *transpose, promises = inputs
+    grad, arg, *csr, weight, t_indptr, t_indices, t_edge_ids, promises, plan, t_plan = inputs
     ctx.save_for_backward(
-        None if weight is None else grad, weight, arg, indptr, indices, edge_ids, *transpose
+        None if weight is None else grad, weight, arg, *csr, plan, t_indptr, t_indices, t_edge_ids, t_plan
     )
     ctx.promises = promises
 
 
 def _backward_extreme_grad(ctx: Any, grad_out: torch.Tensor) -> tuple[Any, ...]:
     grad, weight, arg, *graph = ctx.saved_tensors
-    transpose, csr = tuple(graph[:3]), tuple(graph[3:])  # csr: of the forward
+    transpose, csr = tuple(graph[:4]), tuple(graph[4:])  # csr: of the forward
     _needs_transpose("neighbor_extreme_grad", csr)
     grad_grad = grad_weight = None
     if ctx.needs_input_grad[0]:
         grad_grad = pick(grad_out, weight, arg, csr)
     if weight is not None and ctx.needs_input_grad[5]:
         grad_weight = sddmm(grad, grad_out, csr, transpose, arg, _swapped(ctx.promises))
-    return (grad_grad, None, None, None, None, grad_weight, *[None] * 4)
+    return (grad_grad, None, None, None, None, grad_weight, *[None] * 6)
 
 
 # vmap: where only features are batched, the batch becomes features, [rows, batch * features]; else a loop.
@@ -214,7 +227,7 @@ def _graph_is_shared(op: str, dims: tuple[Any, ...]) -> None:
 
 
 def _vmap_aggregate(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    _graph_is_shared("neighbor_aggregate", dims[1:4] + dims[5:8])
+    _graph_is_shared("neighbor_aggregate", dims[1:4] + dims[5:8] + dims[11:])
     batch, with_arg = info.batch_size, args[8] > MEAN and args[9]
     if dims[4] is None:
         out, arg = call((_fold(args[0], dims[0], batch), *args[1:]), args[0], args[4])
@@ -224,12 +237,12 @@ def _vmap_aggregate(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -
 
 
 def _vmap_sddmm(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    _graph_is_shared("sddmm", dims[2:5] + dims[6:9])
+    _graph_is_shared("sddmm", dims[2:5] + dims[6:9] + dims[10:])
     return torch.stack([call(one, one[0], one[1]) for one in _split(info.batch_size, dims, args)]), 0
 
 
 def _vmap_extreme_grad(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    _graph_is_shared("neighbor_extreme_grad", dims[2:5] + dims[6:9])
+    _graph_is_shared("neighbor_extreme_grad", dims[2:5] + dims[6:9] + dims[10:])
     batch = info.batch_size
     if dims[5] is None:
         grad, arg = _fold(args[0], dims[0], batch), _fold(args[1], dims[1], batch)

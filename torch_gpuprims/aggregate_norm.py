@@ -23,6 +23,8 @@ def with_self_loops(graph: Graph) -> tuple[Graph, torch.Tensor]:
     kept = ids.new_full((nodes,), -1).scatter_reduce(0, src[loop], ids[loop], "amax")
     origin = torch.cat([ids[~loop], torch.where(kept < 0, graph.num_edges, kept)])
     looped = Graph.from_coo((torch.cat([src[~loop], every]), torch.cat([dst[~loop], every])), nodes)
+    if graph._order is not None:  # the nodes are the same
+        looped = looped._with_order(graph._order, graph.schedule)
     order = looped.edge_ids
     if order is None:
         return looped, origin

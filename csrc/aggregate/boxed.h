@@ -13,6 +13,7 @@ struct AggregateCall {
   int64_t reduce;
   bool want_arg;
   int64_t promises;
+  MaybeTensor plan;
 };
 
 struct AggregateResult {
@@ -30,7 +31,8 @@ void boxed_aggregate(StableIValue* stack, uint64_t, uint64_t) {
       take_argument<MaybeTensor>(stack, 4), take_argument<MaybeTensor>(stack, 5),
       take_argument<MaybeTensor>(stack, 6), take_argument<MaybeTensor>(stack, 7),
       take_argument<int64_t>(stack, 8),     take_argument<bool>(stack, 9),
-      take_argument<int64_t>(stack, 10)};
+      take_argument<int64_t>(stack, 10),    take_argument<MaybeTensor>(stack, 11)};
+  take_argument<MaybeTensor>(stack, 12);  // of the transpose; a gradient reads it
   auto [out, arg] = kernel(call);
   if (!arg) {
     const int64_t none = 0;
@@ -52,7 +54,8 @@ void boxed_plain_aggregate(StableIValue* stack, uint64_t, uint64_t) {
                            {},
                            take_argument<int64_t>(stack, 5),
                            false,
-                           take_argument<int64_t>(stack, 6)};
+                           take_argument<int64_t>(stack, 6),
+                           take_argument<MaybeTensor>(stack, 7)};
   give_result(stack, 0, kernel(call).out);
 }
 

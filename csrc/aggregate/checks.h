@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "aggregate/csr.h"
+#include "aggregate/plan.h"
 #include "common/bad_data.h"
 #include "common/stable.h"
 
@@ -14,6 +15,7 @@ using MaybeTensor = std::optional<Tensor>;
 // Bits of `promises`.
 constexpr int64_t kChecked = 1;
 constexpr int64_t kNoHubs = 2;
+constexpr int64_t kNoLongRows = 8;
 
 inline void check_features(const char* op, const char* name, const Tensor& x) {
   check(is_strided(x), op, ": ", name, " must be a dense tensor, got a sparse layout");
@@ -65,6 +67,19 @@ inline void check_graph(const char* op, const char* x_name, const Tensor& x, con
   if (t_edge_ids) check_ids(op, "t_edge_ids", *t_edge_ids, indptr, edges, x, x_name);
   check(x.size(0) >= t_indptr->size(0) - 1, op, ": ", x_name, " must have at least ",
         t_indptr->size(0) - 1, " rows (the graph's sources), got ", x.size(0));
+}
+
+inline void check_plan(const char* op, const char* name, const MaybeTensor& plan,
+                       const Tensor& indptr, const Tensor& indices, const Tensor& x,
+                       const char* x_name) {
+  if (!plan) return;
+  check(plan->dim() == 1, op, ": ", name, " must have 1 dimension, got ", plan->dim());
+  check(plan->scalar_type() == ScalarType::Long, op, ": ", name, " must be int64, got ",
+        scalar_type_name(plan->scalar_type()));
+  check(same_device(*plan, x), op, ": ", name, " must be on the device of ", x_name);
+  const int64_t rows = indptr.size(0) - 1, size = plan_layout(rows, indices.size(0)).size;
+  check(plan->size(0) == size || plan->size(0) == size + rows, op, ": ", name, " must have ", size,
+        " or ", size + rows, " elements, got ", plan->size(0));
 }
 
 inline void check_weight(const char* op, const MaybeTensor& weight, int64_t edges, const Tensor& x,
@@ -144,8 +159,9 @@ inline Tensor dense_rows(const Tensor& x) {
 inline const void* pointer(const MaybeTensor& t) { return t ? t->data_ptr() : nullptr; }
 
 struct GraphTensors {
-  GraphTensors(const Tensor& p, const Tensor& i, const MaybeTensor& ids, int64_t columns)
-      : indptr(dense(p)), indices(dense(i)), edge_ids(dense(ids)) {
+  GraphTensors(const Tensor& p, const Tensor& i, const MaybeTensor& ids, const MaybeTensor& numbers,
+               int64_t columns)
+      : indptr(dense(p)), indices(dense(i)), edge_ids(dense(ids)), plan(dense(numbers)) {
     csr = {indptr.data_ptr(),
            indices.data_ptr(),
            pointer(edge_ids),
@@ -153,10 +169,14 @@ struct GraphTensors {
            indices.scalar_type() == ScalarType::Long,
            indptr.size(0) - 1,
            columns,
-           indices.size(0)};
+           indices.size(0),
+           nullptr};
+    if (!plan) return;
+    const int64_t at = plan_layout(csr.rows, csr.edges).order;
+    if (plan->size(0) > at) csr.order = static_cast<const int64_t*>(plan->data_ptr()) + at;
   }
   Tensor indptr, indices;
-  MaybeTensor edge_ids;
+  MaybeTensor edge_ids, plan;
   Csr csr;
 };
 

@@ -33,6 +33,8 @@ void extreme_grad_rows(const Csr& csr, const T* grad, int64_t stride, int64_t fe
   for_rows(csr, features, [&](int64_t first, int64_t last) {
     std::vector<Acc> sum(features);
     for (int64_t row = first; row < last; ++row) {
+      const int64_t place = place_of_row(csr, row);
+      if (place < 0) continue;
       std::fill(sum.begin(), sum.end(), Acc(0));
       for (int64_t at = offset(csr, row); at < offset(csr, row + 1); ++at) {
         const auto [edge, w] = edge_at(csr, weight, at);
@@ -43,7 +45,7 @@ void extreme_grad_rows(const Csr& csr, const T* grad, int64_t stride, int64_t fe
             sum[f] += w * static_cast<Acc>(grad[edge.source * stride + f]);
         }
       }
-      for (int64_t f = 0; f < features; ++f) out[row * features + f] = static_cast<T>(sum[f]);
+      for (int64_t f = 0; f < features; ++f) out[place * features + f] = static_cast<T>(sum[f]);
     }
   });
 }
@@ -54,12 +56,14 @@ void dot_edges(const Csr& csr, const T* a, int64_t a_stride, const T* b, int64_t
   using Acc = double;
   for_rows(csr, features, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
+      const int64_t place = place_of_row(csr, row);
+      if (place < 0) continue;
       for (int64_t at = offset(csr, row); at < offset(csr, row + 1); ++at) {
         const int64_t source = source_of(csr, at), id = edge_id(csr, at);
-        const T *left = a + row * a_stride, *right = b + source * b_stride;
+        const T *left = a + place * a_stride, *right = b + source * b_stride;
         Acc dot = source < 0 ? kNaN<T> : Acc(0);
         for (int64_t f = 0; source >= 0 && f < features; ++f)
-          if (!arg || load_int(arg, csr.wide_offsets, row * features + f) == id)
+          if (!arg || load_int(arg, csr.wide_offsets, place * features + f) == id)
             dot += static_cast<Acc>(left[f]) * static_cast<Acc>(right[f]);
         if (id >= 0 && id < csr.edges) out[id] = static_cast<T>(dot);
       }
@@ -100,7 +104,8 @@ AggregateResult neighbor_aggregate_cpu(const AggregateCall& call) {
   check_aggregate(call.x, call.indptr, call.indices, call.edge_ids, call.edge_weight, call.t_indptr,
                   call.t_indices, call.t_edge_ids, reduce);
   const Tensor x = dense_rows(call.x);
-  const GraphTensors graph(call.indptr, call.indices, call.edge_ids, x.size(0));
+  check_plan(op, "plan", call.plan, call.indptr, call.indices, call.x, "x");
+  const GraphTensors graph(call.indptr, call.indices, call.edge_ids, call.plan, x.size(0));
   const MaybeTensor weight = dense(call.edge_weight);
   const Csr& csr = graph.csr;
   const int64_t features = x.size(1);
@@ -135,12 +140,14 @@ Tensor neighbor_extreme_grad_cpu(const Tensor& grad_in, const Tensor& arg_in, co
                                  const Tensor& indices, const MaybeTensor& edge_ids,
                                  const MaybeTensor& edge_weight, const MaybeTensor& t_indptr,
                                  const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
-                                 int64_t promises) {
+                                 int64_t promises, const MaybeTensor& plan,
+                                 const MaybeTensor& t_plan) {
   constexpr auto op = "neighbor_extreme_grad";
   check_extreme_grad(grad_in, arg_in, indptr, indices, edge_ids, edge_weight, t_indptr, t_indices,
                      t_edge_ids);
   const Tensor grad = dense_rows(grad_in), arg = dense(arg_in);
-  const GraphTensors graph(indptr, indices, edge_ids, grad.size(0));
+  check_plan(op, "plan", plan, indptr, indices, grad_in, "grad");
+  const GraphTensors graph(indptr, indices, edge_ids, plan, grad.size(0));
   const MaybeTensor weight = dense(edge_weight);
   Tensor out = empty(op, grad, grad.scalar_type(), {graph.csr.rows, grad.size(1)});
   if (!good_data(op, graph.csr, promises)) {
@@ -158,10 +165,12 @@ Tensor neighbor_extreme_grad_cpu(const Tensor& grad_in, const Tensor& arg_in, co
 Tensor sddmm_cpu(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
                  const Tensor& indices, const MaybeTensor& edge_ids, const MaybeTensor& arg_in,
                  const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-                 const MaybeTensor& t_edge_ids, int64_t promises) {
+                 const MaybeTensor& t_edge_ids, int64_t promises, const MaybeTensor& plan,
+                 const MaybeTensor& t_plan) {
   check_sddmm(a_in, b_in, indptr, indices, edge_ids, arg_in, t_indptr, t_indices, t_edge_ids);
   const Tensor a = dense_rows(a_in), b = dense_rows(b_in);
-  const GraphTensors graph(indptr, indices, edge_ids, b.size(0));
+  check_plan("sddmm", "plan", plan, indptr, indices, b_in, "b");
+  const GraphTensors graph(indptr, indices, edge_ids, plan, b.size(0));
   const MaybeTensor arg = dense(arg_in);
   Tensor out = empty("sddmm", a, a.scalar_type(), {graph.csr.edges});
   if (!good_data("sddmm", graph.csr, promises)) {
@@ -171,7 +180,7 @@ Tensor sddmm_cpu(const Tensor& a_in, const Tensor& b_in, const Tensor& indptr,
   for_dtype(a.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     T* const to = static_cast<T*>(out.data_ptr());
-    if (edge_ids && !(promises & kChecked))
+    if ((edge_ids || graph.csr.order) && !(promises & kChecked))
       std::fill_n(to, out.numel(), T(0.0f));  // ids may repeat
     dot_edges(graph.csr, data<T>(a), a.stride(0), data<T>(b), b.stride(0), a.size(1), pointer(arg),
               to);

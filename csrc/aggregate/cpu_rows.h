@@ -10,7 +10,7 @@
 #include "aggregate/plan.h"
 
 namespace gpuprims {
-namespace {  // one source file includes this
+namespace {  // each source file that includes this has its own
 
 using torch::headeronly::BFloat16;
 using torch::headeronly::Half;
@@ -89,6 +89,12 @@ void for_rows(const Csr& csr, int64_t features, const Work& work) {
   torch::stable::parallel_for(0, tasks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) work(first_row(task), first_row(task + 1));
   });
+}
+
+// Where the results of a row go, or -1 where the order is none.
+int64_t place_of_row(const Csr& csr, int64_t row) {
+  const int64_t place = csr.order ? csr.order[row] : row;
+  return place >= 0 && place < csr.rows ? place : -1;
 }
 
 struct Edge {

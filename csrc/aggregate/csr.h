@@ -17,6 +17,7 @@ struct Csr {
   int64_t rows;
   int64_t columns;
   int64_t edges;
+  const int64_t* order;  // [rows]: what row i makes is row order[i] of the output; null: row i
 };
 
 // What is wrong with the data. Ids and indices are looked at under GPUPRIMS_CHECK=1 alone: kernels

@@ -34,6 +34,34 @@ __device__ __forceinline__ T narrow(Acc v) {
 __device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
+// a / b for a count b >= 1, rounded to nearest but for the smallest results. The compiler's
+// division calls a function, and what lives across the call spills.
+__device__ __forceinline__ float quotient(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+#else  // tests/emulator
+  const float inverse = 1 / b;
+#endif
+  const float near = a * inverse;
+  const float better = __fmaf_rn(__fmaf_rn(-near, b, a), inverse, near);
+  return fabsf(near) < INFINITY ? better : near;
+}
+__device__ __forceinline__ double quotient(double a, double b) {
+#ifdef __CUDA_ARCH__
+  double inverse;
+  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(inverse) : "d"(b));  // 20 bits; each step doubles them
+#pragma unroll
+  for (int step = 0; step < 2; ++step)
+    inverse = __fma_rn(__fma_rn(-b, inverse, 1.0), inverse, inverse);
+#else
+  const double inverse = 1 / b;
+#endif
+  const double near = a * inverse;
+  const double better = __fma_rn(__fma_rn(-near, b, a), inverse, near);
+  return fabs(near) < INFINITY ? better : near;
+}
+
 template <class T>
 __device__ __forceinline__ T not_a_number() {
   return narrow<T>(static_cast<typename Math<T>::Acc>(__int_as_float(0x7fffffff)));
@@ -59,6 +87,15 @@ struct WordOf<16> {
   using type = uint4;
 };
 
+template <class Int>
+struct UnsignedOf {
+  using type = uint32_t;
+};
+template <>
+struct UnsignedOf<int64_t> {
+  using type = uint64_t;
+};
+
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T v[N];
@@ -69,7 +106,15 @@ struct alignas(sizeof(T) * N) Pack {
 template <class T, int N>
 struct Packed {
   static constexpr int kBytes = sizeof(T) * N;
-  unsigned word[kBytes >= 4 ? kBytes / 4 : 1];
+  static constexpr int kWords = kBytes >= 4 ? kBytes / 4 : 1;
+  unsigned word[kWords];
+
+  __device__ __forceinline__ static Packed not_numbers() {
+    Packed packed;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) packed.word[i] = sizeof(T) == 2 ? 0x7fff7fffu : 0x7fffffffu;
+    return packed;
+  }
 
   // Read-only path; the address is a multiple of kBytes.
   __device__ __forceinline__ static Packed load(const T* from) {
@@ -113,6 +158,15 @@ __device__ __forceinline__ int64_t load_int(const void* vector, bool wide, int64
 
 __device__ __forceinline__ int64_t edge_id(const Csr& csr, int64_t edge) {
   return csr.edge_ids ? load_int(csr.edge_ids, csr.wide_offsets, edge) : edge;
+}
+
+// N integers; `from` is a multiple of them all. No evict-first hint: the next batch reads the other
+// half of what HBM gives at a time.
+template <class Int, int N>
+__device__ __forceinline__ void load_vector(Int* to, const Int* from) {
+  using Word = typename WordOf<sizeof(Int) * N>::type;
+  const Word word = __ldg(reinterpret_cast<const Word*>(from));
+  memcpy(to, &word, sizeof(word));
 }
 
 // Bit i: vector[at + i] equals `wanted`. `at` is a multiple of N, the base of 16 bytes.

@@ -8,32 +8,22 @@
 
 namespace gpuprims {
 
-struct HubChunk {
-  int64_t row;
-  int64_t number;  // within its row
-};
-
-// Device memory beside one call: what prepare found out, and the partial results of hubs.
-struct HubSpace {
-  int* flag = nullptr;                  // kBad*; null: the offsets are known to be good
-  unsigned long long* count = nullptr;  // chunks in the list
-  HubChunk* chunks = nullptr;           // [capacity]; the chunks of a row lie together, in order
-  int64_t capacity = 0;                 // 0: no row is cut
-  void* partial = nullptr;              // [capacity, features] in the accumulator's type
-  int32_t* partial_position = nullptr;  // [capacity, features], max and min: edge within the chunk
-};
-
 struct AggregateArgs {
   Csr csr;
-  const void* x;  // [columns, features]
-  int64_t x_stride;
+  const void* x;     // [columns, features]
+  int64_t x_stride;  // elements; below kMostStride bytes
   int64_t features;
   const void* edge_weight;  // [edges] by id, or null
   const void* arg;          // gradient of max and min: [columns, features]
   void* out;                // [rows, features]
   void* arg_out;            // max and min: [rows, features], or null
   Reduce reduce;
-  HubSpace space;
+  const int* flag;        // kBad*; null: the data is known to be good
+  const int64_t* starts;  // [units + 1]
+  const int64_t* hub_count;
+  const int64_t* hubs;  // rows
+  void* partial;        // [edges / kChunk, features] in the accumulator's type: chunks of hubs
+  int32_t* partial_position;  // the same, max and min alone: edge within the chunk
 };
 
 struct SddmmArgs {
@@ -48,16 +38,16 @@ struct SddmmArgs {
   const int* flag;
 };
 
-// Raises flags (with check_ids for indices and ids too) and lists the chunks of hubs.
-cudaError_t launch_prepare(const Csr& csr, const HubSpace& space, bool check_ids,
+// Raises flags (with check_ids for indices and ids too); where `plan` is not null, writes the plan
+// tensor of the graph there.
+cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
                            cudaStream_t stream);
 
-cudaError_t launch_sum(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
-                       cudaStream_t stream);
-cudaError_t launch_extreme(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
-                           cudaStream_t stream);
-cudaError_t launch_extreme_grad(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
-                                cudaStream_t stream);
+using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
+                                      cudaStream_t);
+AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
+    launch_extreme_grad, launch_combine;  // combine: of hubs, by the others
+
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,
                          cudaStream_t stream);
 

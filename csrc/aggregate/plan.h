@@ -2,40 +2,118 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "common/dtype.h"
 
 namespace gpuprims {
 
-constexpr int kWarps = 8;  // rows a block works on at a time
+constexpr int kWarps = 8;      // of the blocks of helper kernels
+constexpr int kRowWarps = 4;   // of the row kernels: small blocks leave few registers unused
+constexpr int kRunWarps = 10;  // where rows are scheduled: neighbours share a block, and so an L1
+constexpr int kMostRowWarps = 20;
+
+// Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
+// Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
+// takes a run of units, each of its groups of lanes a part of them.
+constexpr int64_t kUnit = 32;
+constexpr int64_t kRowCost = 2;
+constexpr int64_t kGroupUnits = 8;  // a group's, in graphs that fill the GPU: 256 of work
 
 // A row of at least kHubDegree edges is cut into chunks of kChunk edges, the last one taking the
 // rest, so every chunk has at least kChunk edges and there are at most edges / kChunk of them. A
 // chunk is one warp's work: 512 edges bound the tail of a launch at about 20 us, and partial sums
-// at 1/512 of the edges' traffic.
+// at 1/512 of the edges' traffic. The chunk that starts at edge b keeps its partial result in slot
+// b / kChunk, which no other has.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kHubDegree = 2 * kChunk;
+// From here on a whole warp walks a row, where its features leave it more than one group.
+constexpr int64_t kLongDegree = 64;
 
 constexpr int kLaneBytes =
     16;  // columns a lane owns, in bytes: one 16-byte load where it is aligned
 constexpr int64_t kSddmmEdges = 128;  // a warp's run of edges
 constexpr int64_t kMostGridY = 65535;
-constexpr int64_t kSpaceHeader = 16;  // flag and chunk count
+constexpr int64_t kMostStride = int64_t(1) << 31;  // bytes between rows: kernels multiply 32 bits
+
+// The plan tensor of a graph, int64: [kPlanHeader] hubs and nothing else so far; starts
+// [units + 1]; rows that are hubs [edges / kHubDegree]; and where rows are scheduled, order [rows]:
+// row i of indptr is row order[i] of the output. torch_gpuprims/aggregate_plan.py writes it.
+constexpr int64_t kPlanHeader = 4;
+constexpr int64_t kSpaceHeader = 16;  // a flag, in a call's workspace
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t align_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+
+constexpr int64_t count_units(int64_t rows, int64_t edges) {
+  return ceil_div(edges + kRowCost * rows, kUnit);
+}
+
+struct PlanLayout {
+  int64_t starts, hubs, order, size;  // in elements; size without order
+};
+
+constexpr PlanLayout plan_layout(int64_t rows, int64_t edges) {
+  const int64_t hubs = kPlanHeader + count_units(rows, edges) + 1;
+  const int64_t order = hubs + edges / kHubDegree;
+  return {kPlanHeader, hubs, order, order};
+}
+
+// What the environment forces, for timing variants side by side; results do not depend on it.
+struct AggregateTuning {
+  int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
+  int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
+  int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 20
+  bool shallow = false;     // GPUPRIMS_AGGREGATE_FLIGHT=4: half as many edges in flight
+};
+
+inline AggregateTuning read_aggregate_tuning() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<int64_t>(std::atoll(text)) : int64_t(0);
+  };
+  const int64_t tile = number("GPUPRIMS_AGGREGATE_TILE");
+  return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
+          std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
+          std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
+          number("GPUPRIMS_AGGREGATE_FLIGHT") == 4};
+}
 
 struct AggregatePlan {
   int load_bytes;  // one load of features: 16, 4 or an element. Speed depends on it, bits never do
-  int64_t row_blocks;
-  int tiles;       // of 512 bytes of features: blockIdx.y, tiles outermost
-  int hub_blocks;  // the first blocks of the grid; they share the list of chunks. 0: no row is cut
-  int64_t capacity;  // chunks
-  int64_t chunks_at, partial_at, position_at,
-      space_bytes;  // workspace; no bytes where nothing is prepared
+  int tile_lanes;  // 16 bytes of columns each: a tile's width
+  int64_t tiles;   // blockIdx.y, tiles outermost
+  int log_ways;    // partial sums of a long row: 1, or all groups of a warp
+  int64_t long_degree;  // rows from here are walked by the warp
+  int64_t units, warp_units;
+  int warps;  // of a block
+  int64_t blocks;
+  bool shallow;
+  bool hubs;       // some row may be cut
+  bool long_rows;  // some row may be walked by the warp
+  int hub_blocks;  // that combine the chunks of hubs
+  bool prepare;    // the data is looked at, or the plan made, within the call
+  int64_t plan_at, partial_at, position_at, space_bytes;  // workspace
 };
 
 struct SddmmPlan {
   int load_bytes;
   int64_t blocks;
   int64_t space_bytes;
+};
+
+// What a plan is made of beside sizes.
+struct AggregateFacts {
+  int64_t sources = 0;     // rows of x
+  bool checked = false;    // the graph was validated
+  bool no_hubs = false;    // no row is a hub
+  bool no_long = false;    // no row has kLongDegree edges
+  bool planned = false;    // a plan tensor is there
+  bool scheduled = false;  // and orders the rows
+  bool positions = false;  // max and min
+  int sms = 132;
+  int64_t cache_bytes = 50 << 20;  // L2
+  AggregateTuning tuning;
 };
 
 // Every row starts at address + a multiple of row_bytes and has width_bytes; both and the address
@@ -48,28 +126,66 @@ inline int pick_load_bytes(Dtype dtype, uint64_t address, int64_t row_bytes, int
   return dtype_bytes(dtype);
 }
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t align_up(int64_t a, int64_t to) { return ceil_div(a, to) * to; }
+// Lanes that `bytes` of features take: a power of two, at most a warp.
+constexpr int lanes_for(int64_t bytes) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * kLaneBytes < bytes) lanes *= 2;
+  return lanes;
+}
 
-// `no_hubs` is a promise of the caller; where it was not given, rows are looked at on the device.
+// A tile of all columns, up to 512 bytes, reads the indices once. Narrower tiles pay where they
+// keep a slice of x in a cache: in L2 where x is 1 to 4 times as large and its rows are read often;
+// in L1 where a schedule lets neighbours follow each other.
+inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const AggregateFacts& facts) {
+  constexpr int64_t kWide = 32 * kLaneBytes;
+  if (row_bytes < kWide) return kWide;
+  if (facts.tuning.tile_bytes) return facts.tuning.tile_bytes;
+  const int64_t table = facts.sources * row_bytes;
+  const int64_t held = facts.cache_bytes + facts.cache_bytes / 4;
+  const bool dense = edges >= 64 * std::max<int64_t>(facts.sources, 1);
+  if (dense && table > held && table <= 4 * facts.cache_bytes)
+    return facts.sources * 256 <= held ? 256 : 128;
+  return facts.scheduled ? 256 : kWide;
+}
+
 inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, int64_t edges,
-                                    int64_t features, bool checked, bool no_hubs, bool positions,
-                                    int sms) {
+                                    int64_t features, const AggregateFacts& facts) {
   AggregatePlan plan{};
   plan.load_bytes = load_bytes;
-  plan.row_blocks = ceil_div(rows, kWarps);
-  const int64_t tile = 32 * kLaneBytes / dtype_bytes(dtype);
-  plan.tiles = static_cast<int>(std::min(ceil_div(features, tile), kMostGridY));
-  if (!no_hubs && edges >= kHubDegree) {
-    plan.capacity = edges / kChunk;
-    plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(plan.capacity, kWarps), 4 * sms));
+  plan.shallow = facts.tuning.shallow;
+  const int64_t row_bytes = std::max<int64_t>(features, 1) * dtype_bytes(dtype);
+  // A function of the row's bytes alone, as the tree of a sum is; a narrower tile keeps it.
+  for (int lanes = lanes_for(row_bytes); lanes < 32; lanes *= 2) ++plan.log_ways;
+  plan.long_degree = plan.log_ways > 0 ? kLongDegree : kHubDegree;
+  const int64_t tile_bytes = pick_tile_bytes(row_bytes, edges, facts);
+  plan.tile_lanes = lanes_for(std::min(row_bytes, tile_bytes));
+  plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
+  plan.units = count_units(rows, edges);
+  const int groups = 32 / plan.tile_lanes;
+  // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
+  const int64_t wanted =
+      plan.units * plan.tiles / (4 * kMostRowWarps * int64_t(facts.sms) * groups);
+  int64_t group_units = std::clamp<int64_t>(wanted, 1, kGroupUnits);
+  if (facts.tuning.group_units) group_units = facts.tuning.group_units;
+  plan.warp_units = group_units * groups;
+  plan.warps = facts.scheduled ? kRunWarps : kRowWarps;
+  if (facts.tuning.warps) plan.warps = static_cast<int>(facts.tuning.warps);
+  plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), plan.warps);
+  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
+  if (plan.hubs) {
+    const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
+    plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
-  if (checked && plan.capacity == 0) return plan;
+  plan.prepare = !facts.checked || !facts.planned;
+  if (!plan.prepare && !plan.hubs) return plan;
+  const int64_t capacity = plan.hubs ? edges / kChunk : 0;
   const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
-  plan.chunks_at = kSpaceHeader;
-  plan.partial_at = plan.chunks_at + plan.capacity * 16;
-  plan.position_at = plan.partial_at + align_up(plan.capacity * features * accumulator, 16);
-  plan.space_bytes = plan.position_at + (positions ? plan.capacity * features * 4 : 0);
+  plan.plan_at = kSpaceHeader;
+  plan.partial_at =
+      align_up(plan.plan_at + (plan.prepare ? plan_layout(rows, edges).size * 8 : 0), 16);
+  plan.position_at = plan.partial_at + align_up(capacity * features * accumulator, 16);
+  plan.space_bytes = plan.position_at + (facts.positions ? capacity * features * 4 : 0);
   return plan;
 }
 

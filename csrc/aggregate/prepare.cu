@@ -1,4 +1,4 @@
-// Looks at the offsets once before they are followed: raises flags, lists the chunks of hubs.
+// Looks at the offsets once before they are followed: raises flags, writes the plan.
 #include "aggregate/elements.cuh"
 #include "common/launch.h"
 
@@ -6,28 +6,36 @@ namespace gpuprims {
 namespace {
 
 __global__ void __launch_bounds__(256)
-    prepare_rows(const Csr csr, const HubSpace space, const bool check_ids) {
+    prepare_rows(const Csr csr, int* flag, int64_t* plan, const bool check_ids) {
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const PlanLayout at = plan_layout(csr.rows, csr.edges);
+  const int64_t units = count_units(csr.rows, csr.edges);
   int bad = 0;
   if (thread == 0 && load_int(csr.indptr, csr.wide_offsets, 0) != 0) bad = kBadOffsets;
   if (thread == 0 && load_int(csr.indptr, csr.wide_offsets, csr.rows) != csr.edges)
     bad = kBadOffsets;
-  for (int64_t row = thread; row < csr.rows; row += threads) {
+  // Thread `rows` closes the list of starts.
+  for (int64_t row = thread; row <= csr.rows; row += threads) {
     const int64_t begin = load_int(csr.indptr, csr.wide_offsets, row);
-    const int64_t end = load_int(csr.indptr, csr.wide_offsets, row + 1);
-    if (begin < 0 || end < begin || end > csr.edges) {
+    const int64_t before = row > 0 ? load_int(csr.indptr, csr.wide_offsets, row - 1) : 0;
+    if (before < 0 || begin < before || begin > csr.edges) {
       bad = kBadOffsets;
-    } else if (space.capacity > 0 && end - begin >= kHubDegree) {
+      continue;
+    }
+    if (!plan) continue;
+    // The units whose first row this one is: those after the row before, up to its own.
+    const int64_t from = row > 0 ? (before + kRowCost * (row - 1)) / kUnit + 1 : 0;
+    const int64_t to = row < csr.rows ? (begin + kRowCost * row) / kUnit : units;
+    for (int64_t unit = from; unit <= to; ++unit) plan[at.starts + unit] = row;
+    if (row > 0 && begin - before >= kHubDegree) {
       // The order of hubs in the list differs from run to run; the results do not depend on it.
-      const int64_t chunks = (end - begin) / kChunk;
-      const int64_t at =
-          static_cast<int64_t>(atomicAdd(space.count, static_cast<unsigned long long>(chunks)));
-      if (at + chunks > space.capacity)
-        bad = kBadOffsets;  // rows overlap: indptr decreases somewhere
+      const auto slot =
+          static_cast<int64_t>(atomicAdd(reinterpret_cast<unsigned long long*>(plan), 1ull));
+      if (slot < csr.edges / kHubDegree)
+        plan[at.hubs + slot] = row - 1;
       else
-        for (int64_t number = 0; number < chunks; ++number)
-          space.chunks[at + number] = {row, number};
+        bad = kBadOffsets;  // rows overlap: indptr decreases somewhere
     }
   }
   if (check_ids) {
@@ -38,19 +46,20 @@ __global__ void __launch_bounds__(256)
         bad |= kBadIds;
     }
   }
-  if (bad) atomicOr(space.flag, bad);
+  if (bad) atomicOr(flag, bad);
 }
 
 }  // namespace
 
-cudaError_t launch_prepare(const Csr& csr, const HubSpace& space, bool check_ids,
+cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
                            cudaStream_t stream) {
-  const auto code = cudaMemsetAsync(space.flag, 0, kSpaceHeader, stream);
+  auto code = cudaMemsetAsync(flag, 0, kSpaceHeader, stream);
+  if (code == cudaSuccess && plan) code = cudaMemsetAsync(plan, 0, kPlanHeader * 8, stream);
   if (code != cudaSuccess) return code;
   const int64_t blocks = ceil_div(std::max(csr.rows, check_ids ? csr.edges : int64_t(0)) + 1, 256);
   return launch(prepare_rows,
                 {dim3(static_cast<unsigned>(std::min<int64_t>(blocks, 2048))), dim3(256)}, stream,
-                csr, space, check_ids);
+                csr, flag, plan, check_ids);
 }
 
 }  // namespace gpuprims

@@ -1,169 +1,243 @@
-// A warp a row: what sum, extreme and extreme_grad share.
+// What sum, extreme and extreme_grad share: lanes over columns, a batch of edges in flight, the
+// results of a row.
 //
-// The tree of a sum (a function of the row's degree, F and the element size alone). Columns form
-// tiles of 512 bytes; a tile of w columns takes L = the power of two >= w / (16 bytes of columns)
-// lanes, so the warp holds G = 32 / L groups. A chunk's edge number e goes to group e mod G; a
-// group adds its edges in order, starting from +0, with one fused multiply-add each; the groups are
-// added by a butterfly (distances L, 2L, .. 16). A row below kHubDegree is one chunk; a longer one
-// is cut every kChunk edges and its chunks are added in order. Which lane holds which column, how
-// wide its loads are and how many are in flight changes no bit.
+// The tree of a sum (a function of the row's degree, F and the element size alone). Features of w
+// bytes take L = the power of two >= w / 16 lanes, 32 at most, so that a warp holds W = 32 / L
+// groups. A row of less than kLongDegree edges, or any row where W is 1, is added in order,
+// starting from +0. A longer one has W partial sums: edge number e goes to sum e mod W, and a
+// butterfly (distances 1, 2, .. W / 2 in sums) adds them. A row of at least kHubDegree edges is cut
+// every kChunk, each chunk is added as a long row is, and the chunks are added in order. Which lane
+// holds which column, how wide its loads and tiles are and how many edges are in flight changes no
+// bit.
 #pragma once
-#include "aggregate/elements.cuh"
+#include "aggregate/lanes.cuh"
 
 namespace gpuprims {
 
-enum class Mode { sum, extreme, extreme_grad };
-
-// The columns of one lane in one tile.
-struct Lanes {
-  int count;   // L
-  int group;   // of this lane
-  int groups;  // G
-  int64_t column;
-
-  template <int kOwned, int kVec>
-  __device__ static Lanes of(int64_t tile, int64_t features) {
-    const int lane = threadIdx.x % 32;
-    const int64_t left = features - tile * 32 * kOwned;
-    const int wanted = left >= 32 * kOwned ? 32 : static_cast<int>((left + kOwned - 1) / kOwned);
-    Lanes lanes;
-    lanes.count = wanted <= 1 ? 1 : 1 << (32 - __clz(wanted - 1));
-    lanes.groups = 32 / lanes.count;
-    lanes.group = lane / lanes.count;
-    lanes.column = tile * 32 * kOwned + (lane & (lanes.count - 1)) * kVec;
-    return lanes;
-  }
-};
-
-// NaN first, then the greater value, then the earlier edge; -1 is no edge. A total order: any tree
-// agrees.
-template <class Acc>
-__device__ __forceinline__ bool beats(Acc value, int position, Acc best, int best_position) {
-  if (position < 0 || best_position < 0) return best_position < 0;
-  const bool nan = value != value, best_nan = best != best;
-  if (nan != best_nan) return nan;
-  if (!nan && value != best) return value > best;
-  return position < best_position;
-}
-
-template <class T, int kVec, Mode kMode, class Index>
-struct RowWarp {
+template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
+struct RowGroup {
   using Acc = typename Math<T>::Acc;
   static constexpr int kOwned = kLaneBytes / sizeof(T);
   static constexpr int kLoads = kOwned / kVec;
-  static constexpr int kFlight =
-      kLoads == 1 && kMode != Mode::extreme_grad ? 4 : 2;  // edges in flight a group
-  static constexpr bool kExtreme = kMode == Mode::extreme;
-  // Blocks a multiprocessor shall hold: as many as spill nothing (4: 64 registers, 3: 80, 2: 128).
-  static constexpr int kBlocks = sizeof(T) == 2 ? (kExtreme ? 2 : 3)
-                                 : kLoads == 1 && (sizeof(T) + sizeof(Index) > 8 || kExtreme) ? 3
-                                                                                              : 4;
+  static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
+  static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
+  static constexpr bool kGrad = kMode == Mode::extreme_grad;
+  static constexpr bool kWeighted = kMode != Mode::sum && kMode != Mode::extreme;
+  // Edges in flight a group. A batch holds that many rows of x in registers.
+  static constexpr int kWords = kRowWords * (kGrad ? 2 : 1) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
+                                (kExtreme && kWeighted ? 4 : 0);
+  static constexpr int kFlight = kWords > 8 || kLoads == 8                      ? 2
+                                 : kWords > 4 || kShallow || sizeof(Index) == 8 ? 4
+                                                                                : 8;
+  static constexpr unsigned kAll = (1u << kFlight) - 1;
+  // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
+  // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
+  static constexpr int kThreads = kMode == Mode::sum && kLoads == 1 ? 768 : 640;
 
-  const AggregateArgs& a;
-  const Lanes& lanes;
-  Acc value[kOwned];
-  int position[kExtreme ? kOwned : 1];  // edge within the chunk; -1: none
-
-  __device__ bool owns(int load) const {
-    return lanes.column + static_cast<int64_t>(load) * lanes.count * kVec < a.features;
-  }
-  __device__ int64_t column(int load) const {
-    return lanes.column + static_cast<int64_t>(load) * lanes.count * kVec;
-  }
-
-  struct Edge {
-    Index source;  // -1: none, or out of range
-    int64_t id;    // extreme_grad
-    Acc weight;    // 0: no edge; NaN: an edge out of range
+  struct Batch {
+    Packed<T, kVec> row[kFlight][kLoads];
+    Acc weight[kWeighted ? kFlight : 1];
+    unsigned taken[kGrad ? kFlight : 1];  // bit k: column k took this edge
   };
 
-  __device__ Edge fetch(int64_t begin, int number, int length) const {
-    Edge edge{-1, 0, Acc(0)};
-    if (number < length) {
-      const int64_t at = begin + number;
-      const Index source = __ldg(static_cast<const Index*>(a.csr.indices) + at);
-      bool good = static_cast<uint64_t>(source) < static_cast<uint64_t>(a.csr.columns);
-      edge.weight = kExtreme && a.reduce == Reduce::min ? Acc(-1) : Acc(1);
-      if (kMode == Mode::extreme_grad || a.edge_weight) {
-        edge.id = edge_id(a.csr, at);
-        good = good && static_cast<uint64_t>(edge.id) < static_cast<uint64_t>(a.csr.edges);
-        if (good && a.edge_weight)
-          edge.weight *= widen(__ldg(static_cast<const T*>(a.edge_weight) + edge.id));
-      }
-      if (good)
-        edge.source = source;
-      else
-        edge.weight = not_a_number<Acc>();
-    }
-    return edge;
+  const AggregateArgs& a;
+  const Lanes lanes;
+  const T* x;               // of the lane's first column
+  const int64_t tile_at;    // the tile's first column
+  const int column, width;  // the lane's first column, and how many there are, in the tile
+  Acc value[kOwned];
+  int position[kExtreme ? kOwned : 1];  // number of the edge; -1: none yet
+
+  // Lanes beyond the last column read the first one: no load needs a guard where a lane has one.
+  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int widest)
+      : a(args),
+        lanes(Lanes::of<kOwned, kVec>(tile, args.features, widest)),
+        tile_at(tile * widest * kOwned),
+        column((threadIdx.x & (lanes.count - 1)) * kVec),
+        width(static_cast<int>(args.features - tile_at < widest * kOwned ? args.features - tile_at
+                                                                         : widest * kOwned)) {
+    x = static_cast<const T*>(a.x) + tile_at + (column < width ? column : 0);
   }
 
-  // One chunk: value and position of the whole chunk, in every lane.
-  __device__ void reduce_chunk(int64_t begin, int length) {
+  __device__ bool owns(int load) const { return column + load * lanes.count * kVec < width; }
+  __device__ int64_t place(int64_t row, int load) const {
+    return row * a.features + tile_at + column + load * lanes.count * kVec;
+  }
+
+  // min is the max of the negated.
+  __device__ __forceinline__ Acc sign() const { return a.reduce == Reduce::min ? Acc(-1) : Acc(1); }
+
+  __device__ __forceinline__ void reset() {
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) value[k] = kExtreme ? -INFINITY : Acc(0);
     if constexpr (kExtreme) {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) position[k] = -1;
     }
-    const T* x = static_cast<const T*>(a.x);
-    Edge next[kFlight];
+  }
+
+  __device__ __forceinline__ const T* row_of_x(Index source) const {
+    if constexpr (sizeof(Index) == 4)  // one multiply-add of 32 bits: rows lie within kMostStride
+      return reinterpret_cast<const T*>(
+          reinterpret_cast<const char*>(x) +
+          static_cast<uint64_t>(static_cast<uint32_t>(source)) *
+              static_cast<uint32_t>(a.x_stride * static_cast<int64_t>(sizeof(T))));
+    else
+      return x + source * a.x_stride;
+  }
+
+  // Edges whose index is out of range.
+  __device__ __forceinline__ unsigned bad_sources(const Index (&source)[kFlight]) const {
+    using Unsigned = typename UnsignedOf<Index>::type;
+    Unsigned largest = 0;
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      const auto one = static_cast<Unsigned>(source[u]);
+      largest = one > largest ? one : largest;
+    }
+    if (static_cast<uint64_t>(largest) < static_cast<uint64_t>(a.csr.columns)) return 0;
+    unsigned bad = 0;
 #pragma unroll
     for (int u = 0; u < kFlight; ++u)
-      next[u] = fetch(begin, lanes.group + u * lanes.groups, length);
-    for (int from = lanes.group; from - lanes.group < length; from += kFlight * lanes.groups) {
-      Packed<T, kVec> row[kFlight][kLoads];
-      unsigned taken[kFlight];  // extreme_grad: bit k where the edge is the one that column k took
-      Acc weight[kFlight];
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        taken[u] = next[u].source < 0 ? ~0u : 0u;
-        weight[u] = next[u].weight;
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-          row[u][i] = Packed<T, kVec>{};
-          if (next[u].source >= 0 && owns(i)) {
-            row[u][i] = Packed<T, kVec>::load(
-                x + static_cast<int64_t>(next[u].source) * a.x_stride + column(i));
-            if constexpr (kMode == Mode::extreme_grad) {
-              const int64_t at = static_cast<int64_t>(next[u].source) * a.features + column(i);
-              taken[u] |=
-                  (a.csr.wide_offsets
-                       ? equal_mask<long long, kVec>(static_cast<const long long*>(a.arg) + at,
-                                                     next[u].id)
-                       : equal_mask<int, kVec>(static_cast<const int*>(a.arg) + at, next[u].id))
-                  << (i * kVec);
-            }
-          }
-        }
-      }
-      // Indices and weights of the next round arrive while this round's rows are on their way.
+      if (static_cast<uint64_t>(source[u]) >= static_cast<uint64_t>(a.csr.columns)) bad |= 1u << u;
+    return bad;
+  }
+
+  // Starts the loads of a batch. edge_of(u) is the place of edge u in the graph; bits of `valid`
+  // say which edges are there, and what the batch holds of others is not to be looked at. An edge
+  // whose index or id is out of range counts as NaN.
+  template <class EdgeOf>
+  __device__ __forceinline__ void gather(Batch& batch, Index (&source)[kFlight], unsigned valid,
+                                         const EdgeOf& edge_of) const {
+    unsigned bad = bad_sources(source);
+    const unsigned there = valid & ~bad;
+    // What is not wanted is row 0: loads under conditions would keep their registers from other
+    // uses before.
+    if (there != kAll) {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u)
-        next[u] = fetch(begin, from + (kFlight + u) * lanes.groups, length);
+        if (!(there >> u & 1)) source[u] = 0;
+    }
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      const T* const from = row_of_x(source[u]);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        if constexpr (kLoads > 1) batch.row[u][i] = Packed<T, kVec>{};
+        if (kLoads == 1 || owns(i))
+          batch.row[u][i] = Packed<T, kVec>::load(from + i * lanes.count * kVec);
+      }
+    }
+    if constexpr (kWeighted) {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
-        const int number = from + u * lanes.groups;
+        batch.weight[u] = kExtreme ? sign() : Acc(1);
+        if constexpr (kGrad) batch.taken[u] = 0;
+        if (!(there >> u & 1)) continue;
+        const int64_t id = edge_id(a.csr, edge_of(u));
+        if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(a.csr.edges)) {
+          bad |= 1u << u;
+          continue;
+        }
+        if (!kGrad || a.edge_weight)
+          batch.weight[u] *= widen(__ldg(static_cast<const T*>(a.edge_weight) + id));
+        if constexpr (kGrad) batch.taken[u] = took(source[u], id);
+      }
+    }
+    if (bad & valid) [[unlikely]] {
 #pragma unroll
-        for (int k = 0; k < kOwned; ++k) {
-          const Acc element = row[u][k / kVec][k % kVec];
-          if constexpr (kMode == Mode::sum) {
-            value[k] = fused(weight[u], element, value[k]);
-          } else if constexpr (kMode == Mode::extreme_grad) {
-            if (taken[u] >> k & 1) value[k] = fused(weight[u], element, value[k]);
-          } else {
-            const Acc candidate = number < length ? weight[u] * element : Acc(-INFINITY);
-            if (!(candidate <= value[k]) && value[k] == value[k])
-              value[k] = candidate, position[k] = number;
-          }
+      for (int u = 0; u < kFlight; ++u) {
+        if (!(bad >> u & 1)) continue;
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) batch.row[u][i] = Packed<T, kVec>::not_numbers();
+        if constexpr (kGrad) batch.taken[u] = ~0u;
+      }
+    }
+  }
+
+  // Bits: the columns of row `source` that took edge `id`.
+  __device__ unsigned took(Index source, int64_t id) const {
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (!owns(i)) continue;
+      const int64_t at = place(source, i);
+      bits |= (a.csr.wide_offsets
+                   ? equal_mask<long long, kVec>(static_cast<const long long*>(a.arg) + at, id)
+                   : equal_mask<int, kVec>(static_cast<const int*>(a.arg) + at, id))
+              << (i * kVec);
+    }
+    return bits;
+  }
+
+  // Takes the edges of a batch whose bits are in `take`, in order; `first` is the number of edge 0,
+  // `step` lies between two.
+  __device__ __forceinline__ void add(Batch& batch, unsigned take, int first, int step) {
+    if constexpr (sizeof(T) == 2) {  // unpacked here and now: ahead of a loop it would spill
+#pragma unroll
+      for (int u = 0; u < kFlight * kRowWords; ++u)
+        asm volatile(""
+                     : "+r"(batch.row[u / kRowWords][u % kRowWords / Packed<T, kVec>::kWords]
+                                .word[u % Packed<T, kVec>::kWords]));
+    }
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      if (!(take >> u & 1)) continue;
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k) {
+        const Acc element = batch.row[u][k / kVec][k % kVec];
+        if constexpr (kMode == Mode::sum) {
+          value[k] += element;
+        } else if constexpr (kMode == Mode::weighted_sum) {
+          value[k] = fused(batch.weight[u], element, value[k]);
+        } else if constexpr (kGrad) {
+          if (batch.taken[u] >> k & 1) value[k] = fused(batch.weight[u], element, value[k]);
+        } else {
+          const Acc candidate = (kWeighted ? batch.weight[u] : sign()) * element;
+          if (!(candidate <= value[k]) && value[k] == value[k])
+            value[k] = candidate, position[k] = first + u * step;
         }
       }
+    }
+  }
+
+  // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know
+  // `step`: it would keep its multiples for the loop, in the registers of a batch.
+  __device__ __forceinline__ void fetch(Index (&source)[kFlight], const Index* indices, int number,
+                                        int length, int step) const {
+    asm volatile("" : "+r"(step));
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u, number += step)
+      source[u] = __ldg(indices + (number < length ? number : length - 1));
+  }
+
+  // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
+  // (log_ways = 0).
+  __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
+    reset();
+    const int way = log_ways > 0 ? lanes.group : 0, ways = 1 << log_ways;
+    const Index* const indices = static_cast<const Index*>(a.csr.indices) + begin;
+    Index next[kFlight];
+    fetch(next, indices, way, length, ways);
+#pragma unroll 1
+    for (int from = way; from < length; from += kFlight << log_ways) {
+      const int left = (length - from + ways - 1) >> log_ways;
+      const unsigned valid = left >= kFlight ? kAll : ~(~0u << left);
+      Batch batch;
+      gather(batch, next, valid, [&](int u) { return begin + from + (u << log_ways); });
+      // Indices of the next round arrive while this round's rows are on their way.
+      fetch(next, indices, from + (kFlight << log_ways), length, ways);
+      if (valid == kAll)
+        add(batch, kAll, from, ways);
+      else
+        add(batch, valid, from, ways);
     }
     if constexpr (kExtreme) {  // every edge of the group is -inf: its first one stands for it
 #pragma unroll
       for (int k = 0; k < kOwned; ++k)
-        if (position[k] < 0 && lanes.group < length) position[k] = lanes.group;
+        if (position[k] < 0 && way < length) position[k] = way;
     }
+    if (log_ways == 0) return;
     for (int distance = lanes.count; distance < 32; distance *= 2) {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
@@ -180,8 +254,9 @@ struct RowWarp {
   }
 
   // The row's results; `begin` is the edge that positions count from.
-  __device__ void store_row(int64_t row, int64_t begin, int64_t degree) const {
-    if (lanes.group != 0) return;
+  __device__ __forceinline__ void store_row(int64_t row, int64_t begin, int64_t degree) const {
+    if (a.csr.order) row = __ldg(reinterpret_cast<const long long*>(a.csr.order) + row);
+    if (static_cast<uint64_t>(row) >= static_cast<uint64_t>(a.csr.rows)) return;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (!owns(i)) continue;
@@ -190,16 +265,17 @@ struct RowWarp {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (kMode == Mode::sum && a.reduce == Reduce::mean && degree > 0)
-          v /= static_cast<Acc>(degree);
+        if (!kExtreme && !kGrad && a.reduce == Reduce::mean && degree > 0)
+          v = quotient(v, static_cast<Acc>(degree));
         pack.v[j] = narrow<T>(v);
       }
-      store<T, kVec>(static_cast<T*>(a.out) + row * a.features + column(i), pack);
+      store<T, kVec>(static_cast<T*>(a.out) + place(row, i), pack);
       if constexpr (kExtreme) {
         if (a.arg_out) {
           for (int j = 0; j < kVec; ++j) {
             const int at = position[i * kVec + j];
-            store_arg(row * a.features + column(i) + j, at < 0 ? -1 : edge_id(a.csr, begin + at));
+            store_arg(place(row, i) + j,
+                      degree == 0 ? -1 : edge_id(a.csr, begin + (at < 0 ? 0 : at)));
           }
         }
       }
@@ -214,24 +290,22 @@ struct RowWarp {
   }
 
   __device__ void store_partial(int64_t slot) const {
-    if (lanes.group != 0) return;
     for (int i = 0; i < kLoads; ++i) {
       if (!owns(i)) continue;
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
-        const int64_t at = slot * a.features + column(i) + j;
-        static_cast<Acc*>(a.space.partial)[at] = value[i * kVec + j];
-        if constexpr (kExtreme) a.space.partial_position[at] = position[i * kVec + j];
+        const int64_t at = place(slot, i) + j;
+        static_cast<Acc*>(a.partial)[at] = value[i * kVec + j];
+        if constexpr (kExtreme) a.partial_position[at] = position[i * kVec + j];
       }
     }
   }
 
   __device__ void fill_row(int64_t row) const {  // bad offsets: NaN and -1
-    if (lanes.group != 0) return;
     for (int i = 0; i < kLoads; ++i) {
       if (!owns(i)) continue;
       for (int j = 0; j < kVec; ++j) {
-        const int64_t at = row * a.features + column(i) + j;
+        const int64_t at = place(row, i) + j;
         static_cast<T*>(a.out)[at] = not_a_number<T>();
         if (kExtreme && a.arg_out) store_arg(at, -1);
       }

@@ -1,137 +1,145 @@
-// The kernels around RowWarp, and their launch.
+// The kernels around RowGroup and RowStream, and their launch.
 #pragma once
-#include "aggregate/row_warp.cuh"
+#include "aggregate/row_stream.cuh"
 #include "common/launch.h"
 
 namespace gpuprims {
 
-// Blocks below hub_blocks share the list of chunks, the others take kWarps rows each. Both walk
-// through the one call of reduce_chunk, which keeps the code small.
-template <class T, int kVec, Mode kMode, class Index>
-__global__ void __launch_bounds__(32 * kWarps, RowWarp<T, kVec, kMode, Index>::kBlocks)
-    aggregate_rows(const __grid_constant__ AggregateArgs a, const int hub_blocks) {
-  using Warp = RowWarp<T, kVec, kMode, Index>;
-  const int warp = threadIdx.x / 32;
-  const bool hub = blockIdx.x < hub_blocks;
-  const bool bad = a.space.flag && *a.space.flag;
-  const int64_t tile_columns = 32 * Warp::kOwned;
-  for (int64_t tile = blockIdx.y; tile * tile_columns < a.features; tile += gridDim.y) {
-    const Lanes lanes = Lanes::of<Warp::kOwned, kVec>(tile, a.features);
-    Warp work{a, lanes};
-    int64_t item = hub ? static_cast<int64_t>(blockIdx.x) * kWarps + warp
-                       : static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + warp;
-    const int64_t items = !hub ? a.csr.rows : bad ? 0 : static_cast<int64_t>(*a.space.count);
-    for (; item < items; item += static_cast<int64_t>(hub_blocks) * kWarps) {
-      if (bad) {
-        work.fill_row(item);
-        break;
-      }
-      const int64_t row = hub ? a.space.chunks[item].row : item;
-      int64_t begin = load_int(a.csr.indptr, a.csr.wide_offsets, row);
-      const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, row + 1) - begin;
-      int64_t length = degree;
-      if (hub) {
-        const int64_t number = a.space.chunks[item].number;
-        begin += number * kChunk;
-        length = number + 1 < degree / kChunk ? kChunk : degree - number * kChunk;
-      } else if (hub_blocks > 0 && degree >= kHubDegree) {
-        break;
-      }
-      work.reduce_chunk(begin, static_cast<int>(length));
-      if (!hub) {
-        work.store_row(row, begin, degree);
-        break;
-      }
-      work.store_partial(item);
-    }
-  }
-}
+// How the plan deals rows; small enough for a kernel's arguments.
+struct Dealing {
+  int64_t units;
+  int64_t first_tile;
+  int warp_units;
+  int tile_lanes;
+  int log_ways;  // groups that walk a long row together
+  int long_degree;
+  bool long_rows;  // there may be some
+};
 
-// Adds the chunks of a hub in order: a warp a hub and 32 columns.
-template <class T, bool kExtreme>
-__global__ void __launch_bounds__(32 * kWarps)
-    combine_hubs(const __grid_constant__ AggregateArgs a) {
-  using Acc = typename Math<T>::Acc;
-  if (*a.space.flag) return;
-  const int64_t stripes = (a.features + 31) / 32;
-  const int64_t items = static_cast<int64_t>(*a.space.count) * stripes;
-  const Acc* partial = static_cast<const Acc*>(a.space.partial);
-  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < items;
-       item += static_cast<int64_t>(gridDim.x) * kWarps) {
-    const int64_t slot = item / stripes;
-    const int64_t column = item % stripes * 32 + threadIdx.x % 32;
-    const HubChunk first = a.space.chunks[slot];
-    if (first.number != 0 || column >= a.features) continue;
-    const int64_t begin = load_int(a.csr.indptr, a.csr.wide_offsets, first.row);
-    const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, first.row + 1) - begin;
-    const int64_t chunks = degree / kChunk;
-    int64_t at = slot * a.features + column;
-    Acc value = partial[at];
-    int64_t position = kExtreme ? a.space.partial_position[at] : 0;
-#pragma unroll 8
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-      at += a.features;
-      const Acc other = partial[at];
-      if constexpr (kExtreme) {
-        const int64_t other_position = chunk * kChunk + a.space.partial_position[at];
-        if (!(other <= value) && value == value) value = other, position = other_position;
-      } else {
-        value += other;
-      }
+// The rows of a warp's run that it walks with all its lanes: from deal.long_degree edges on, and
+// the chunks of hubs that start within the run. Little is kept while a chunk is walked: registers
+// hold rows of x.
+template <class Group>
+__device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal,
+                                               int64_t first_unit, int64_t row0, int64_t row1) {
+  const AggregateArgs& a = group.a;
+  const auto offset = [&](int64_t row) { return load_int(a.csr.indptr, a.csr.wide_offsets, row); };
+  // The row before the run may be a hub that reaches into it.
+#pragma unroll 1
+  for (int64_t base = row0 - 1; base < row1; base += 32) {
+    unsigned left;
+    {
+      const int64_t mine = base + threadIdx.x % 32;
+      const bool inside = mine >= 0 && mine < row1;
+      const int64_t degree = inside ? offset(mine + 1) - offset(mine) : 0;
+      left = __ballot_sync(~0u, degree >= (mine < row0 ? kHubDegree : deal.long_degree));
     }
-    const int64_t to = first.row * a.features + column;
-    if constexpr (kExtreme) {
-      if (a.reduce == Reduce::min) value = -value;
-      if (a.arg_out) {
-        const int64_t id = edge_id(a.csr, begin + position);
-        if (a.csr.wide_offsets)
-          static_cast<int64_t*>(a.arg_out)[to] = id;
+#pragma unroll 1
+    for (; left != 0; left &= left - 1) {
+      const int64_t row = base + __ffs(static_cast<int>(left)) - 1;
+      int number = 0, past = 1;  // chunks; a row below kHubDegree is one
+      if (offset(row + 1) - offset(row) >= kHubDegree) {
+        const int64_t ahead = first_unit * kUnit - offset(row) - kRowCost * row;  // of the row
+        if (row < row0) number = static_cast<int>(ceil_div(ahead, kChunk));
+        const int64_t end = ceil_div(ahead + deal.warp_units * kUnit, kChunk);
+        const int64_t chunks = (offset(row + 1) - offset(row)) / kChunk;
+        past = static_cast<int>(end < chunks ? end : chunks);
+      }
+      // With one way a chunk is a group's, and the groups take turns.
+      const int step = deal.log_ways > 0 ? 1 : group.lanes.groups;
+      if (deal.log_ways == 0) number += group.lanes.group;
+#pragma unroll 1
+      for (; number < past; number += step) {
+        const int64_t start = offset(row) + number * kChunk, rest = offset(row + 1) - start;
+        group.reduce_chunk(start, static_cast<int>(rest < kHubDegree ? rest : kChunk),
+                           deal.log_ways);
+        if (deal.log_ways > 0 && group.lanes.group != 0) continue;
+        const int64_t begin = offset(row), degree = offset(row + 1) - begin;
+        if (degree >= kHubDegree)
+          group.store_partial((begin + number * kChunk) / kChunk);
         else
-          static_cast<int32_t*>(a.arg_out)[to] = static_cast<int32_t>(id);
+          group.store_row(row, begin, degree);
       }
-    } else if (a.reduce == Reduce::mean) {
-      value /= static_cast<Acc>(degree);
+      __syncwarp();
     }
-    static_cast<T*>(a.out)[to] = narrow<T>(value);
   }
 }
 
-template <class T, int kVec, Mode kMode, class Index>
+template <class T, int kVec, Mode kMode, class Index, bool kShallow>
+__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShallow>::kThreads))
+    aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
+  using Group = RowGroup<T, kVec, kMode, Index, kShallow>;
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
+  const int groups = group.lanes.groups, mine = group.lanes.group;
+  if (a.flag && *a.flag) {
+    const int64_t step = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32) * groups;
+    for (int64_t row = warp * groups + mine; row < a.csr.rows; row += step) group.fill_row(row);
+    return;
+  }
+  const int64_t first = warp * deal.warp_units;
+  if (first >= deal.units) return;
+  const int64_t last = first + deal.warp_units < deal.units ? first + deal.warp_units : deal.units;
+  const auto start = [&](int64_t unit) {
+    return __ldg(reinterpret_cast<const long long*>(a.starts) + (unit < last ? unit : last));
+  };
+  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
+  const int64_t row0 = start(first + deal.warp_units * mine / groups);
+  const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
+  if (row0 < row1) RowStream<Group>(group, row0, row1, deal.long_degree).walk();
+}
+
+template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks), plan.tiles);
-  const auto code = launch(aggregate_rows<T, kVec, kMode, Index>, {grid, dim3(32 * kWarps)}, stream,
-                           args, plan.hub_blocks);
-  if (code != cudaSuccess || plan.hub_blocks == 0) return code;
-  return launch(combine_hubs<T, kMode == Mode::extreme>, {dim3(plan.hub_blocks), dim3(32 * kWarps)},
-                stream, args);
+  for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
+    const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
+    const Dealing deal{plan.units,      tile,          static_cast<int>(plan.warp_units),
+                       plan.tile_lanes, plan.log_ways, static_cast<int>(plan.long_degree),
+                       plan.long_rows};
+    const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShallow>,
+                             {dim3(static_cast<unsigned>(plan.blocks), tiles),
+                              dim3(static_cast<unsigned>(32 * plan.warps))},
+                             stream, args, deal);
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
 }
 
 template <class T, Mode kMode>
 cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
                          cudaStream_t stream) {
   constexpr int kFull = kLaneBytes / sizeof(T);
-  const bool full = plan.load_bytes == kLaneBytes;
-  if (args.csr.wide_indices)  // rare (2^31 sources): no 4-byte loads of 16-bit features
-    return full ? launch_rows<T, kFull, kMode, int64_t>(plan, args, stream)
-                : launch_rows<T, 1, kMode, int64_t>(plan, args, stream);
-  if (full) return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
+  if (args.csr.wide_indices)  // rare (2^31 sources)
+    return launch_rows<T, 1, kMode, int64_t>(plan, args, stream);
+  if constexpr (kMode == Mode::sum && sizeof(T) == 4)  // a variant to time beside the usual one
+    if (plan.load_bytes == kLaneBytes && plan.shallow)
+      return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
+  if (plan.load_bytes == kLaneBytes)
+    return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   if constexpr (sizeof(T) == 2)
     if (plan.load_bytes == 4) return launch_rows<T, 2, kMode, int32_t>(plan, args, stream);
   return launch_rows<T, 1, kMode, int32_t>(plan, args, stream);
 }
 
+// Rows, then the chunks of hubs.
 template <Mode kMode>
 cudaError_t launch_mode(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                         cudaStream_t stream) {
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    const auto code = launch_dtype<T, kMode>(plan, args, stream);
+    if (code != cudaSuccess || !plan.hubs) return code;
+    return launch_combine(dtype, plan, args, stream);
+  };
   switch (dtype) {
     case Dtype::f32:
-      return launch_dtype<float, kMode>(plan, args, stream);
+      return run(float{});
     case Dtype::f64:
-      return launch_dtype<double, kMode>(plan, args, stream);
+      return run(double{});
     case Dtype::f16:
-      return launch_dtype<__half, kMode>(plan, args, stream);
+      return run(__half{});
     case Dtype::bf16:
-      return launch_dtype<__nv_bfloat16, kMode>(plan, args, stream);
+      return run(__nv_bfloat16{});
     default:
       return cudaErrorInvalidValue;
   }

@@ -7,26 +7,32 @@
 //   reduce: 0 sum, 1 mean, 2 max, 3 min.
 //   arg: the id of the edge that max or min took, -1 for an empty row; no elements unless want_arg.
 //   promises: 1 offsets and ids were validated, 2 no row is a hub (plan.h), 4 no row of the
-//   transpose is one.
+//   transpose is one, 8 no row has kLongDegree edges, 16 no row of the transpose has.
+//   plan, t_plan: of the graph and its transpose (plan.h): how rows are dealt to warps and, where
+//   it orders them, which row of the output row i of indptr is. Believed where promises has 1.
 STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
   // out[d] = reduce over the edges e of row d of edge_weight[e] * x[indices[e]]
   m.def(
       "neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids=None, "
       "Tensor? edge_weight=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
       "t_edge_ids=None, "
-      "int reduce=0, bool want_arg=False, int promises=0) -> (Tensor out, Tensor arg)");
+      "int reduce=0, bool want_arg=False, int promises=0, Tensor? plan=None, Tensor? t_plan=None) "
+      "-> "
+      "(Tensor out, Tensor arg)");
   // The same for calls that need no gradient: autograd falls through it
   // (torch_gpuprims/aggregate.py), and fewer arguments box faster.
   m.def(
       "_neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor? "
-      "edge_weight, int reduce, int promises) -> Tensor");
+      "edge_weight, int reduce, int promises, Tensor? plan) -> Tensor");
+  // The plan of a graph whose offsets were validated; on CUDA alone (elsewhere nothing reads it).
+  m.def("_aggregate_plan(Tensor indptr, int edges) -> Tensor");
   // out[id of e] = <a[row of e], b[indices[e]]>; with arg, over the columns where arg[row of e] is
   // e's id
   m.def(
       "sddmm(Tensor a, Tensor b, Tensor indptr, Tensor indices, Tensor? edge_ids=None, Tensor? "
       "arg=None, "
-      "Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? t_edge_ids=None, int promises=0) -> "
-      "Tensor");
+      "Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? t_edge_ids=None, int promises=0, "
+      "Tensor? plan=None, Tensor? t_plan=None) -> Tensor");
   // The gradient of max and min in x. indptr, indices and edge_ids are the transpose of the
   // forward's graph: out[s] = sum over the edges e of row s of edge_weight[e] * grad[indices[e]]
   // where arg[indices[e]] is e's id
@@ -35,5 +41,5 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
       "edge_ids=None, "
       "Tensor? edge_weight=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
       "t_edge_ids=None, "
-      "int promises=0) -> Tensor");
+      "int promises=0, Tensor? plan=None, Tensor? t_plan=None) -> Tensor");
 }

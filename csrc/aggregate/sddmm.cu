@@ -2,10 +2,10 @@
 // need no care.
 //
 // The tree of a dot (a function of F and the element size alone): lane l of L owns 16 bytes of
-// columns in each tile of 16 L bytes (L as in row_warp.cuh) and adds its products in order of
+// columns in each tile of 16 L bytes (L as in lanes.cuh) and adds its products in order of
 // columns, one fused multiply-add each; the lanes are added by a butterfly (distances 1, 2, .. L /
 // 2).
-#include "aggregate/row_warp.cuh"
+#include "aggregate/lanes.cuh"
 #include "common/launch.h"
 
 namespace gpuprims {
@@ -72,11 +72,15 @@ __global__ void __launch_bounds__(32 * kWarps) sddmm_edges(const __grid_constant
   int64_t row = row_of(s.csr, begin);
   for (int64_t base = begin; base < end; base += 32) {
     const int64_t edge = base + lane < end ? base + lane : end - 1;
-    const int64_t my_row = rows_of(s.csr, row, edge);
+    const int64_t place = rows_of(s.csr, row, edge);
+    row = __shfl_sync(~0u, place, 31);
+    int64_t my_row = place;
+    if (s.csr.order) my_row = __ldg(reinterpret_cast<const long long*>(s.csr.order) + place);
     const int64_t my_id = edge_id(s.csr, edge);
     int64_t my_source = load_int(s.csr.indices, s.csr.wide_indices, edge);
     if (static_cast<uint64_t>(my_source) >= static_cast<uint64_t>(s.csr.columns)) my_source = -1;
-    row = __shfl_sync(~0u, my_row, 31);
+    if (static_cast<uint64_t>(my_row) >= static_cast<uint64_t>(s.csr.rows))
+      my_row = 0, my_source = -1;
     for (int from = lanes.group; from - lanes.group < 32; from += lanes.groups) {
       const int64_t to = __shfl_sync(~0u, my_row, from);
       const int64_t source = __shfl_sync(~0u, my_source, from);

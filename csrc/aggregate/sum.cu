@@ -1,4 +1,4 @@
-// Sum and mean.
+// Sum and mean without weights.
 #include "aggregate/rows.cuh"
 
 namespace gpuprims {

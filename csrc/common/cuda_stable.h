@@ -14,8 +14,9 @@ inline void check_cuda(const char* op, cudaError_t code) {
 }
 
 struct DeviceInfo {
-  int sms = 0;   // multiprocessors
-  int smem = 0;  // most shared memory a block may ask for
+  int sms = 0;    // multiprocessors
+  int smem = 0;   // most shared memory a block may ask for
+  int cache = 0;  // bytes of L2
 };
 
 // Of every device, read once: reading takes microseconds.
@@ -26,6 +27,7 @@ inline const std::vector<DeviceInfo>& device_table() {
     std::vector<DeviceInfo> all(count);
     for (int d = 0; d < count; ++d) {
       cudaDeviceGetAttribute(&all[d].sms, cudaDevAttrMultiProcessorCount, d);
+      cudaDeviceGetAttribute(&all[d].cache, cudaDevAttrL2CacheSize, d);
       cudaDeviceGetAttribute(&all[d].smem, cudaDevAttrMaxSharedMemoryPerBlockOptin, d);
     }
     return all;

@@ -1,0 +1,139 @@
+"""Tables beside the record: variants of the row kernels, every graph and width, forward with backward."""
+
+import argparse
+import ctypes
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+
+from bench import graphs, harness
+from torch_gpuprims import Graph, _native, neighbor_aggregate
+
+#: (tile bytes, units a group, warps a block, half the edges in flight); 0: the plan's choice.
+VARIANTS = (
+    (0, 0, 0, 0), (0, 0, 0, 1), (128, 0, 0, 0), (256, 0, 0, 0), (512, 0, 0, 0), (0, 4, 0, 0), (0, 16, 0, 0),
+    (0, 0, 8, 0), (0, 0, 10, 0), (0, 0, 20, 0), (256, 0, 20, 0),
+)  # fmt: skip
+#: (graph, features, dtype, reordered)
+POINTS = (
+    ("rmat", 16, "float32", False), ("rmat", 64, "float32", False), ("rmat", 128, "float32", False),
+    ("uniform", 16, "float32", False), ("uniform", 64, "float32", False), ("uniform", 128, "float32", False),
+    ("uniform", 128, "bfloat16", False), ("sbm", 64, "float32", False), ("sbm", 64, "float32", True),
+    ("sbm", 128, "float32", True), ("sbm", 128, "bfloat16", True), ("grid", 64, "float32", False),
+    ("grid", 128, "float32", False), ("products", 64, "float32", False), ("products", 64, "float32", True),
+    ("products", 128, "float32", True), ("reddit", 16, "float32", False), ("reddit", 64, "float32", False),
+    ("reddit", 128, "float32", False),
+)  # fmt: skip
+
+
+def tune(tile: int, units: int, warps: int, shallow: int) -> None:
+    library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
+    library.gpuprims_tune_aggregate(
+        ctypes.c_int64(tile), ctypes.c_int64(units), ctypes.c_int64(warps), shallow
+    )
+
+
+def each_graph(
+    options: argparse.Namespace, names: tuple[str, ...]
+) -> Iterator[tuple[str, Graph, torch.Tensor]]:
+    """(name, graph, indptr), one at a time; --cases picks among the names."""
+    for name in names:
+        if options.cases != "*" and options.cases not in name:
+            continue
+        indptr, indices = graphs.make(name, options.device, small=options.small)
+        yield name, Graph.from_csr(indptr, indices.int(), num_src=len(indptr) - 1).prepare(), indptr
+
+
+def features(rows: int, width: int, dtype: str, device: str) -> torch.Tensor:
+    g = torch.Generator(device=device).manual_seed(1)
+    return torch.randn(rows, width, generator=g, dtype=getattr(torch, dtype), device=device)
+
+
+def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
+    titles = [",".join(map(str, v)) for v in VARIANTS]
+    print(f"{'us; tile,units,warps,shallow:':>36}" + "".join(f"{title:>11}" for title in titles))
+    for name, graph, indptr in each_graph(options, tuple(dict.fromkeys(p[0] for p in POINTS))):
+        ordered = None
+        for _, width, dtype, reordered in (p for p in POINTS if p[0] == name):
+            if reordered and ordered is None:
+                ordered = graph.reorder().prepare()
+                print(f"{name:>36}   {ordered.schedule}")
+            walked = ordered if reordered and ordered is not None else graph
+            x = features(len(indptr) - 1, width, dtype, options.device)
+            times = []
+            for variant in VARIANTS:
+                if options.device.startswith("cuda"):
+                    tune(*variant)
+                times.append(timer.measure({"ours": partial(neighbor_aggregate, x, walked)})["ours"])
+            label = f"{name} {width} {dtype}{' reordered' * reordered}"
+            print(f"{label:>36}" + "".join(f"{us:11.1f}" for us in times), flush=True)
+    if options.device.startswith("cuda"):
+        tune(0, 0, 0, 0)
+
+
+def sweep(options: argparse.Namespace, timer: harness.Timer) -> None:
+    """Where sum loses against cuSPARSE, and max against sum."""
+    print(f"{'us':>26}{'sum':>11}{'cuSPARSE':>11}{'max':>11}{'x cuSPARSE':>12}{'max / sum':>11}")
+    slower = 0
+    for name, graph, indptr in each_graph(options, graphs.NAMES):
+        rows = len(indptr) - 1
+        for dtype, width in itertools.product(("float32", "bfloat16"), (1, 16, 32, 64, 100, 128, 256)):
+            if rows * width * (4 if dtype == "float32" else 2) > 20e9:
+                continue
+            x = features(rows, width, dtype, options.device)
+            ones = torch.ones(graph.num_edges, dtype=x.dtype, device=x.device)
+            parts = (graph.indptr, graph.indices, ones)
+            matrix = torch.sparse_csr_tensor(*parts, (rows, rows), check_invariants=False)
+            times = timer.measure(
+                {
+                    "ours": partial(neighbor_aggregate, x, graph),
+                    "torch": partial(torch.sparse.mm, matrix, x),
+                    "max": partial(neighbor_aggregate, x, graph, reduce="max"),
+                }
+            )
+            ours, theirs, extreme = times["ours"], times.get("torch", math.nan), times["max"]
+            lost = harness.slower(ours, theirs)
+            slower += lost
+            print(
+                f"{name:>10} {width:4d} {dtype:>9}{ours:11.1f}{theirs:11.1f}{extreme:11.1f}"
+                f"{theirs / ours:11.2f}x{extreme / ours:11.2f}{'   SLOWER' * lost}",
+                flush=True,
+            )
+            del matrix
+    print(f"{slower} points are slower than cuSPARSE")
+
+
+def backward(options: argparse.Namespace, timer: harness.Timer) -> None:
+    print(f"{'us':>30}{'forward':>11}{'with backward':>15}{'ratio':>8}")
+    for name, graph, indptr in each_graph(options, ("rmat", "uniform", "sbm", "grid")):
+        x = features(len(indptr) - 1, 64, "float32", options.device)
+        leaf, upstream = x.clone().requires_grad_(), torch.ones_like(x)
+        weight = torch.rand(graph.num_edges, device=x.device, requires_grad=True)
+
+        def both(reduce: str, w: torch.Tensor | None, leaf=leaf, upstream=upstream, graph=graph) -> None:  # type: ignore[no-untyped-def]
+            leaves = [leaf] if w is None else [leaf, w]
+            torch.autograd.grad(neighbor_aggregate(leaf, graph, w, reduce), leaves, upstream)
+
+        for reduce, w in (("sum", None), ("mean", None), ("max", None), ("sum", weight)):
+            plain = None if w is None else w.detach()
+            calls: dict[str, Callable[[], object]] = {
+                "ours": partial(neighbor_aggregate, x, graph, plain, reduce),
+                "both": partial(both, reduce, w),
+            }
+            times = timer.measure(calls)
+            label = f"{name} 64 {reduce}{' weighted' * (w is not None)}"
+            ratio = times["both"] / times["ours"]
+            print(f"{label:>30}{times['ours']:11.1f}{times['both']:15.1f}{ratio:8.2f}", flush=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    timer = harness.Timer(options.device, evict=False, seconds=min(options.seconds, 0.3), min_reps=5)
+    if options.variants:
+        variants(options, timer)
+    if options.sweep:
+        sweep(options, timer)
+    if options.backward:
+        backward(options, timer)

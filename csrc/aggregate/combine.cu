@@ -1,0 +1,84 @@
+// The second pass of hubs.
+#include "aggregate/elements.cuh"
+#include "common/launch.h"
+
+namespace gpuprims {
+namespace {
+
+// Adds the chunks of a hub in order: a warp a hub and 32 columns.
+template <class T, bool kExtreme>
+__global__ void __launch_bounds__(32 * kWarps)
+    combine_hubs(const __grid_constant__ AggregateArgs a) {
+  using Acc = typename Math<T>::Acc;
+  if (a.flag && *a.flag) return;
+  const int64_t stripes = (a.features + 31) / 32;
+  const int64_t items = *a.hub_count * stripes;
+  const Acc* partial = static_cast<const Acc*>(a.partial);
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < items;
+       item += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const int64_t row = a.hubs[item / stripes];
+    const int64_t column = item % stripes * 32 + threadIdx.x % 32;
+    if (column >= a.features) continue;
+    const int64_t begin = load_int(a.csr.indptr, a.csr.wide_offsets, row);
+    const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, row + 1) - begin;
+    const int64_t chunks = degree / kChunk;
+    int64_t at = begin / kChunk * a.features + column;
+    Acc value = partial[at];
+    int64_t position = kExtreme ? a.partial_position[at] : 0;
+#pragma unroll 8
+    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+      at += a.features;
+      const Acc other = partial[at];
+      if constexpr (kExtreme) {
+        const int64_t other_position = chunk * kChunk + a.partial_position[at];
+        if (!(other <= value) && value == value) value = other, position = other_position;
+      } else {
+        value += other;
+      }
+    }
+    const int64_t place = a.csr.order ? a.csr.order[row] : row;
+    if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(a.csr.rows)) continue;
+    const int64_t to = place * a.features + column;
+    if constexpr (kExtreme) {
+      if (a.reduce == Reduce::min) value = -value;
+      if (a.arg_out) {
+        const int64_t id = edge_id(a.csr, begin + position);
+        if (a.csr.wide_offsets)
+          static_cast<int64_t*>(a.arg_out)[to] = id;
+        else
+          static_cast<int32_t*>(a.arg_out)[to] = static_cast<int32_t>(id);
+      }
+    } else if (a.reduce == Reduce::mean) {
+      value = quotient(value, static_cast<Acc>(degree));
+    }
+    static_cast<T*>(a.out)[to] = narrow<T>(value);
+  }
+}
+
+template <class T>
+cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
+                         cudaStream_t stream) {
+  const LaunchShape shape{dim3(static_cast<unsigned>(plan.hub_blocks)), dim3(32 * kWarps)};
+  if (args.partial_position) return launch(combine_hubs<T, true>, shape, stream, args);
+  return launch(combine_hubs<T, false>, shape, stream, args);
+}
+
+}  // namespace
+
+cudaError_t launch_combine(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
+                           cudaStream_t stream) {
+  switch (dtype) {
+    case Dtype::f32:
+      return launch_dtype<float>(plan, args, stream);
+    case Dtype::f64:
+      return launch_dtype<double>(plan, args, stream);
+    case Dtype::f16:
+      return launch_dtype<__half>(plan, args, stream);
+    case Dtype::bf16:
+      return launch_dtype<__nv_bfloat16>(plan, args, stream);
+    default:
+      return cudaErrorInvalidValue;
+  }
+}
+
+}  // namespace gpuprims
