@@ -3,6 +3,7 @@
 from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
+from .attention import edge_softmax, gatv2_score, neighbor_attention
 from .graph import Graph
 from .segments import Segments
 from .sort import (
@@ -33,9 +34,12 @@ __all__ = [
     "TopKGate",
     "approx_topk",
     "argsort",
+    "edge_softmax",
     "explain",
+    "gatv2_score",
     "merge_topk",
     "neighbor_aggregate",
+    "neighbor_attention",
     "segment_sort",
     "segment_topk",
     "sort",

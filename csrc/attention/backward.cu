@@ -131,11 +131,11 @@ struct BackwardWarp {
     const T* const right =
         static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride;
 #pragma unroll 1
-    for (int load = Own::kLoads; node != kNone && own.owns(load); ++load) {
-      const auto l = Packed<T, kVec>::load(left + own.at(load));
-      const auto r = Packed<T, kVec>::load(right + own.at(load));
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) product = fused(l[j], r[j], product);
+    for (int c = own.tile; node != kNone && c < own.left; c += own.tile) {
+#pragma unroll 1
+      for (int k = c; k < c + kOwned && k < own.left; ++k)
+        product = fused(widen(__ldg(left + own.offset + k)), widen(__ldg(right + own.offset + k)),
+                        product);
     }
     return product;
   }

@@ -66,6 +66,7 @@ Scores scores_of(const MaybeTensor& a_edge, const MaybeTensor& seed, double slop
   scores.threshold = dropout_threshold(dropout);
   scores.kept_scale = dropout < 1 ? 1 / (1 - dropout) : 0;
   scores.slope = slope;
+  scores.by_id = scores.a_edge || scores.seed;
   return scores;
 }
 
@@ -168,6 +169,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     args.grad_other_sum = nullptr;
     args.grad_row = wanted & kThird ? grad_dst.data_ptr() : nullptr;
     args.grad_edge = wanted & kFourth ? grad_edge.data_ptr() : nullptr;
+    args.scores.by_id |= args.grad_edge != nullptr;
     walk_over(graph.csr, promises);
   }
   return {grad_x, grad_src, grad_dst, grad_edge};

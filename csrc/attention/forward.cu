@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
     const Acc base = best > -INFINITY ? best : Acc(0);
     Acc sum = 0, weight = 0;
-#pragma unroll 4
+#pragma unroll(sizeof(T) == 8 ? 1 : 4)
     for (int64_t c = 0; c < chunks; ++c) {
       const Acc scale = exponential(own[c * stride + width + head] - base);
       sum = fused(scale, own[c * stride + column], sum);

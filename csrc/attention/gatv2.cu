@@ -53,7 +53,7 @@ struct ScoreWarp {
         for (int u = 0; u < kFlight; ++u) {
           const int from = lanes.score_lane(step + u < steps ? step + u : 0);
           nodes[u] = __shfl_sync(~0u, node, from);
-          ids[u] = a.edge ? __shfl_sync(~0u, id, from) : 0;
+          ids[u] = a.edge || a.grad_edge ? __shfl_sync(~0u, id, from) : 0;
           if (step + u >= steps) nodes[u] = kNone;
           load_row(other[u], a.other, nodes[u] != kNone, nodes[u], a.other_stride);
           load_row(extra[u], a.edge, a.edge && nodes[u] != kNone, ids[u], a.heads * a.channels);
@@ -121,9 +121,10 @@ struct ScoreWarp {
     const T* const other = static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride;
     const T* const extra = static_cast<const T*>(a.edge) + id * a.heads * a.channels;
 #pragma unroll 1
-    for (int load = Own::kLoads; node != kNone && own.owns(load); ++load) {
+    for (int first = own.tile; node != kNone && first < own.left; first += own.tile) {
 #pragma unroll 1
-      for (int64_t c = own.at(load); c < own.at(load) + kVec; ++c) {
+      for (int k = first; k < first + kOwned && k < own.left; ++k) {
+        const int64_t c = own.offset + k;
         Acc z = widen(__ldg(mine + c)) + widen(__ldg(other + c));
         if (a.edge) z += widen(__ldg(extra + c));
         product = fused(widen(__ldg(static_cast<const T*>(a.att) + c)),

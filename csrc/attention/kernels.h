@@ -29,6 +29,7 @@ struct Scores {
   uint64_t threshold;   // plan.h
   double kept_scale;    // 1 / (1 - dropout)
   double slope;
+  bool by_id;  // something is read or written at an edge's id
 };
 
 struct ForwardArgs {

@@ -66,7 +66,8 @@ struct Lanes {
   __device__ int slot_step() const { return slot() >> (5 - row_bits()); }
 };
 
-// A lane's channels of one head: kLoads loads of kVec channels, P * kVec apart.
+// A lane's channels of one head, 16 bytes of them, in kLoads loads of kVec channels. How wide loads are
+// changes no bit.
 template <class T, int kVec>
 struct Columns {
   static constexpr int kOwned = kLaneBytes / static_cast<int>(sizeof(T));
@@ -74,17 +75,17 @@ struct Columns {
 
   int64_t offset;  // of the head's first channel, then this lane's first
   int left;        // channels from there to the head's end; none for an idle lane
-  int apart;
+  int tile;        // channels from this lane's part of a tile to its part of the next
 
   __device__ Columns(const Lanes& l, int64_t channels) {
-    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kVec;
+    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kOwned;
     const int64_t rest = l.own_head() < l.heads ? channels - channel : 0;
     offset = (l.head + l.own_head()) * channels + channel;
     left = rest > 0x7fffffff ? 0x7fffffff : static_cast<int>(rest);
-    apart = kVec << l.part_bits;
+    tile = kOwned << l.part_bits;
   }
-  __device__ bool owns(int load) const { return load * apart < left; }
-  __device__ int64_t at(int load) const { return offset + load * apart; }
+  __device__ bool owns(int load) const { return load * kVec < left; }
+  __device__ int64_t at(int load) const { return offset + load * kVec; }
 
   __device__ void load(Packed<T, kVec> (&into)[kLoads], const T* row) const {
 #pragma unroll

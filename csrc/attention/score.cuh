@@ -16,7 +16,7 @@ struct EdgeScore {
                        bool there, int64_t number, unsigned ahead)
       : node(ahead), at(-1), raw(0) {
     if (!there) return;
-    if (scores.a_edge || scores.seed) {
+    if (scores.by_id) {
       const int64_t id = edge_id(csr, number);
       if (static_cast<uint64_t>(id) < static_cast<uint64_t>(csr.edges))
         at = id * heads + head;
