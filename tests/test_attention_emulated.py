@@ -108,7 +108,8 @@ def run(program: Path, problems: list[dict]) -> list[list[torch.Tensor]]:
             part = torch.frombuffer(bytearray(done.stdout[at : at + size]), dtype=torch.uint8)
             at += size
             got.append(part.view(e.dtype).reshape(e.shape))
-            scale = 1 + float(e.double().abs()[e.isfinite()].max()) if e.numel() else 1.0
+            finite = e.double().abs()[e.isfinite()]
+            scale = 1 + float(finite.max()) if finite.numel() else 1.0
             bound = TOLERANCE[p["dtype"]] * scale
             wrong = ~torch.isclose(got[-1].double(), e.double(), rtol=0, atol=bound, equal_nan=True)
             assert not wrong.any(), (name, p["sizes"], p["dtype"], got[-1][wrong][:5], e[wrong][:5])
