@@ -64,7 +64,7 @@ def edge_softmax(graph: Graph, scores: torch.Tensor) -> torch.Tensor:
 
 def neighbor_attention(
     x: torch.Tensor, graph: Graph, a_src: torch.Tensor | None = None, a_dst: torch.Tensor | None = None,
-    a_edge: torch.Tensor | None = None, *, negative_slope: float = 0.2, dropout: float = 0.0,
+    a_edge: torch.Tensor | None = None, *, negative_slope: float = 0.2, dropout: float = 0,
     seed: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """For each node and head, the sum of its sources' features weighted by a softmax over its edges.

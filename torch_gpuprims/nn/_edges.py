@@ -1,6 +1,7 @@
 """Graphs from whatever a layer is given: a Graph, an edge_index, a sparse matrix; self-loops for attention."""
 
 import weakref
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -9,11 +10,12 @@ from ..aggregate_csr import fail
 from ..graph import Graph
 
 Edges = Graph | torch.Tensor
-#: Graphs of tensors by id: (the tensor while it lives, its version, sizes and layout of a view, the graph).
-_converted: dict[int, tuple[weakref.ref[torch.Tensor], Any, Graph]] = {}
+_MOST = 8  # graphs kept for one tensor
+#: Graphs of tensors by id: (the tensor while it lives, its version, graphs by what else they depend on).
+_converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Graph]]] = {}
 
 
-def cached_graph(edges: torch.Tensor, what: Any, build: Any) -> Graph:
+def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]) -> Graph:
     """build(), kept while the tensor lives and its version stays; what else it depends on is `what`.
 
     A view of a tensor (edge_index[1]) is found by the tensor that it is a view of: views are made anew by
@@ -26,13 +28,18 @@ def cached_graph(edges: torch.Tensor, what: Any, build: Any) -> Graph:
     owner = edges
     if edges.layout == torch.strided and edges._base is not None:
         owner = edges._base
-        what = (what, edges.storage_offset(), edges.shape, edges.stride())
-    key, state = id(owner), (edges._version, what)
+        what = (what, edges.storage_offset(), tuple(edges.shape), edges.stride(), edges.dtype)
+    key, version = id(owner), edges._version
     found = _converted.get(key)
-    if found is None or found[0]() is not owner or found[1] != state:
-        reference = weakref.ref(owner, lambda _: _converted.pop(key, None))
-        found = _converted[key] = reference, state, build()
-    return found[2]
+    if found is None or found[0]() is not owner or found[1] != version:
+        found = weakref.ref(owner, lambda _: _converted.pop(key, None)), version, {}
+        _converted[key] = found
+    graphs = found[2]
+    if what not in graphs:
+        while len(graphs) >= _MOST:
+            graphs.pop(next(iter(graphs)), None)
+        graphs[what] = build()
+    return graphs[what]
 
 
 def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
