@@ -1,4 +1,5 @@
-"""Small attention calls through every kernel: hubs, empty rows, odd widths, dropout; for compute-sanitizer."""
+"""Small attention calls through every kernel: hubs, empty rows, odd widths, dropout; for
+compute-sanitizer."""
 
 import torch
 
@@ -22,7 +23,11 @@ def compare(run, leaves: list[torch.Tensor], graph: Graph, on_gpu: Graph) -> Non
         pairs += zip(torch.autograd.grad(got, far, grad.cuda()), theirs, strict=True)
     for a, b in pairs:
         scale = 1 + float(b.detach().float().abs().max()) if b.numel() else 1.0
-        assert ((a.cpu() - b).abs() <= TOLERANCE.get(out.dtype, 4e-2) * scale).all(), (run, out.dtype, b.shape)
+        assert ((a.cpu() - b).abs() <= TOLERANCE.get(out.dtype, 4e-2) * scale).all(), (
+            run,
+            out.dtype,
+            b.shape,
+        )
 
 
 def hostile() -> None:
@@ -37,7 +42,8 @@ def hostile() -> None:
     bad_ids = ids.clone()
     bad_ids[5], bad_ids[6] = -3, 1 << 40
     cases = [
-        (torch.tensor([0, edges] * (rows // 2) + [0]), indices, None), (torch.arange(rows + 1) - 5, indices, ids),
+        (torch.tensor([0, edges] * (rows // 2) + [0]), indices, None),
+        (torch.arange(rows + 1) - 5, indices, ids),
         (torch.arange(rows + 1) * (1 << 40), indices, None), (good, outside, ids), (good, indices, bad_ids),
     ]  # fmt: skip
     op = torch.ops.gpuprims
@@ -74,7 +80,10 @@ def run() -> None:
             compare(attend, leaves, graph, on_gpu)
             compare(lambda where, x, a_src: neighbor_attention(x, where, a_src), leaves[:2], graph, on_gpu)
             compare(edge_softmax, leaves[3:], graph, on_gpu)
-            more = [torch.randn(heads, channels, generator=g), torch.randn(edges, heads, channels, generator=g)]
+            more = [
+                torch.randn(heads, channels, generator=g),
+                torch.randn(edges, heads, channels, generator=g),
+            ]
             v2 = [leaves[0], leaves[0].flip(0), *(t.to(dtype) for t in more)]
             compare(lambda where, a, b, att, e: gatv2_score(a, b, att, where, e), v2, graph, on_gpu)
     hostile()

@@ -2,9 +2,9 @@
 
     python -m bench attention [--cases GAT] [--compile] [--record]
 
-PyG is called with an edge_index, with its cache and a CSR matrix where it takes them, and with --compile also under
-torch.compile (minutes). Without torch_geometric ours is timed alone. Forward+backward is the gradient in every
-parameter and in x. Results are compared with PyG's.
+PyG is called with an edge_index, with its cache and a CSR matrix where it takes them, and with --compile also
+under torch.compile (minutes). Without torch_geometric ours is timed alone. Forward+backward is the gradient
+in every parameter and in x. Results are compared with PyG's.
 """
 
 import argparse
@@ -52,7 +52,8 @@ def call_of(layer: torch.nn.Module, x: torch.Tensor, edges: Any, backward: bool)
 
 
 def rivals(
-    args: dict[str, Any], state: dict[str, Any], x: torch.Tensor, csr: tuple[torch.Tensor, torch.Tensor], compiled: bool
+    args: dict[str, Any], state: dict[str, Any], x: torch.Tensor, csr: tuple[torch.Tensor, torch.Tensor],
+    compiled: bool,
 ) -> dict[str, harness.Call]:  # fmt: skip
     """PyG's layer with the same parameters, as it may be called."""
     if pyg is None:
@@ -180,7 +181,10 @@ def host_calls(device: str) -> dict[str, Any]:
     x = torch.randn(len(csr[0]) - 1, 64, device=device, requires_grad=True)
     layer = nn.GATConv(64, 8, heads=8).to(device)
     layer.prepare(graph)
-    calls: dict[str, Any] = {"ours": call_of(layer, x, graph, False), "ours, grad": call_of(layer, x, graph, True)}
+    calls: dict[str, Any] = {
+        "ours": call_of(layer, x, graph, False),
+        "ours, grad": call_of(layer, x, graph, True),
+    }
     if pyg is not None:
         owner = torch.repeat_interleave(torch.arange(len(x), device=device), csr[0].diff())
         edge_index = torch.stack([csr[1].long(), owner])

@@ -78,14 +78,18 @@ def test_attention_and_its_gradient(dtype, hub, device):
 
 
 def test_heads_in_slices_of_wider_rows(device):
-    ends, graph = make(device)
+    _, graph = make(device)
     wide = draw((40, 4 * 16 + 8), device, torch.float32, 1)
     x, a_src, a_dst = wide[:, :64].view(40, 4, 16), wide[:, 64:68], wide[:, 68:]
     whole = [t.contiguous() for t in (x, a_src, a_dst)]
-    assert torch.equal(neighbor_attention(x, graph, a_src, a_dst), neighbor_attention(whole[0], graph, *whole[1:]))
+    assert torch.equal(
+        neighbor_attention(x, graph, a_src, a_dst), neighbor_attention(whole[0], graph, *whole[1:])
+    )
     shifted = torch.cat([wide[:, :1], wide], 1)[:, 1:]  # rows at odd addresses: the same bits
     odd = shifted[:, :64].unflatten(1, (4, 16)), shifted[:, 64:68], shifted[:, 68:]
-    assert torch.equal(neighbor_attention(odd[0], graph, *odd[1:]), neighbor_attention(whole[0], graph, *whole[1:]))
+    assert torch.equal(
+        neighbor_attention(odd[0], graph, *odd[1:]), neighbor_attention(whole[0], graph, *whole[1:])
+    )
 
 
 def test_rows_beyond_the_sources_are_not_read(device):
@@ -112,7 +116,9 @@ def test_dropout(hub, device):
     expected = attention(ends, 40, *leaves, factor=factor)
     torch.testing.assert_close(out, expected)
     for a, b in zip(
-        torch.autograd.grad(out.sin().sum(), leaves), torch.autograd.grad(expected.sin().sum(), leaves), strict=True
+        torch.autograd.grad(out.sin().sum(), leaves),
+        torch.autograd.grad(expected.sin().sum(), leaves),
+        strict=True,
     ):
         torch.testing.assert_close(a, b)
     with torch.no_grad():
@@ -137,7 +143,11 @@ def test_dropout_is_repeated_by_checkpointing(device):
     results = []
     for checkpointed in (False, True):
         torch.manual_seed(5)
-        loss = torch.utils.checkpoint.checkpoint(run, *parts, use_reentrant=False) if checkpointed else run(*parts)
+        loss = (
+            torch.utils.checkpoint.checkpoint(run, *parts, use_reentrant=False)
+            if checkpointed
+            else run(*parts)
+        )
         results.append(torch.autograd.grad(loss, parts))
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)

@@ -36,7 +36,9 @@ def attention_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def make(dtype, heads, channels, *, rows=7, columns=9, hub=0, terms=7, dropout=0.0, offset=0, checked=1, seed=0):
+def make(
+    dtype, heads, channels, *, rows=7, columns=9, hub=0, terms=7, dropout=0.0, offset=0, checked=1, seed=0
+):
     """A problem: the graph in both directions with shuffled ids, and every tensor that the kernels take."""
     g = torch.Generator().manual_seed(seed)
     degree = torch.randint(0, 6, (rows,), generator=g)
@@ -48,7 +50,9 @@ def make(dtype, heads, channels, *, rows=7, columns=9, hub=0, terms=7, dropout=0
     order = torch.argsort(src, stable=True)
 
     def offsets(nodes, count):
-        return torch.cat([torch.zeros(1, dtype=torch.int64), torch.bincount(nodes, minlength=count).cumsum(0)])
+        return torch.cat(
+            [torch.zeros(1, dtype=torch.int64), torch.bincount(nodes, minlength=count).cumsum(0)]
+        )
 
     def draw(*shape):
         return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype)
@@ -77,7 +81,15 @@ def expected(p):
     grad_alpha = raw.edge_softmax_grad(p["a_edge"], alpha, graph[0], graph[2], 1)
     edge = p["edge"] if p["terms"] & 4 else None
     v2 = (p["x"], p["x_dst"], p["att"], edge, *graph, slope)
-    return [out, lse, *grads, alpha, grad_alpha, raw.gatv2_score(*v2), *raw.gatv2_score_grad(p["a_edge"], *v2)]
+    return [
+        out,
+        lse,
+        *grads,
+        alpha,
+        grad_alpha,
+        raw.gatv2_score(*v2),
+        *raw.gatv2_score_grad(p["a_edge"], *v2),
+    ]
 
 
 TENSORS = ("x", "a_src", "a_dst", "a_edge", "seed", "grad", "grad_lse", "x_dst", "att", "edge")
@@ -134,7 +146,9 @@ def test_kernels_match_the_cpu(attention_program: Path, dtype: torch.dtype) -> N
 
 def test_hubs_are_cut(attention_program: Path) -> None:
     cases = [(1, 3), (4, 16), (2, 200), (33, 4)]
-    problems = [make(torch.float32, h, c, hub=1700, columns=400, rows=5, seed=h, dropout=0.2) for h, c in cases]
+    problems = [
+        make(torch.float32, h, c, hub=1700, columns=400, rows=5, seed=h, dropout=0.2) for h, c in cases
+    ]
     problems.append(make(torch.float64, 2, 8, hub=1025, columns=2, rows=5))  # hubs of the transpose
     run(attention_program, problems)
 

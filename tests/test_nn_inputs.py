@@ -14,7 +14,8 @@ def layers(device):
     made = [
         nn.GCNConv(6, 4), nn.SAGEConv(6, 4), nn.GATConv(6, 4, heads=2), nn.GATv2Conv(6, 4, heads=2),
         nn.GINConv(torch.nn.Linear(6, 4)), nn.MaxKConv(6, 4, 2),
-        nn.PNAConv(6, 4, ["mean", "max"], ["identity"], torch.tensor([0, 3, 2])), nn.NeighborAggregation("max"),
+        nn.PNAConv(6, 4, ["mean", "max"], ["identity"], torch.tensor([0, 3, 2])),
+        nn.NeighborAggregation("max"),
     ]  # fmt: skip
     return [layer.to(device) for layer in made]
 
@@ -24,7 +25,9 @@ def test_graph_edge_index_and_sparse_matrix_agree(device):
     ends = torch.randint(9, (2, 40), generator=g).unique(dim=1)
     x = torch.randn(9, 6, generator=g).to(device)
     ends = ends.to(device)
-    matrix = torch.sparse_coo_tensor(ends.flip(0), torch.ones(ends.shape[1], device=device), (9, 9)).coalesce()
+    matrix = torch.sparse_coo_tensor(
+        ends.flip(0), torch.ones(ends.shape[1], device=device), (9, 9)
+    ).coalesce()
     for layer in layers(device):
         expected = layer(x, Graph.from_coo(ends, 9))
         torch.testing.assert_close(layer(x, ends), expected)
@@ -51,7 +54,9 @@ def test_a_converted_graph_lives_as_long_as_the_tensor(device):
 
 def test_attention_loops_are_pyg_s(device):
     """Loops of the graph go, one on each node that is both source and destination comes last in its row."""
-    graph = Graph.from_coo(torch.tensor([[0, 1, 1, 2, 3, 2], [0, 0, 1, 1, 1, 1]], device=device), num_src=4, num_dst=3)
+    graph = Graph.from_coo(
+        torch.tensor([[0, 1, 1, 2, 3, 2], [0, 0, 1, 1, 1, 1]], device=device), num_src=4, num_dst=3
+    )
     looped, origin = _edges.with_attention_loops(graph)
     assert looped.indptr.tolist() == [0, 2, 6, 7]
     assert looped.indices.tolist() == [1, 0, 2, 3, 2, 1, 2]
@@ -63,7 +68,7 @@ def test_attention_dropout_is_for_training_alone(device):
     graph, x = random_graph(9, 40, device), torch.rand(9, 6, device=device)
     for layer in (nn.GATConv(6, 4, 2, dropout=0.5).to(device), nn.GATv2Conv(6, 4, 2, dropout=0.5).to(device)):
         assert not torch.equal(layer(x, graph), layer(x, graph))
-        out, (ends, alpha) = layer(x, graph, return_attention_weights=True)
+        _, (ends, alpha) = layer(x, graph, return_attention_weights=True)
         layer.eval()
         whole = layer(x, graph, return_attention_weights=True)[1][1]
         assert ends.shape[1] == alpha.shape[0] and 0 < alpha.eq(0).sum() < alpha.numel()
@@ -71,7 +76,9 @@ def test_attention_dropout_is_for_training_alone(device):
         assert torch.equal(layer(x, graph), layer(x, graph))
 
 
-@pytest.mark.parametrize("make", [lambda: nn.GATConv(6, 4, 2), lambda: nn.SAGEConv(6, 4), lambda: nn.GATv2Conv(6, 4)])
+@pytest.mark.parametrize(
+    "make", [lambda: nn.GATConv(6, 4, 2), lambda: nn.SAGEConv(6, 4), lambda: nn.GATv2Conv(6, 4)]
+)
 def test_layers_compile_and_autocast(make, device):
     torch._dynamo.reset()
     layer, x = make().to(device), torch.rand(9, 6, device=device)
@@ -95,11 +102,20 @@ def test_maxk(device):
 BAD = [
     (lambda: nn.SAGEConv(6, 4, aggr="lstm"), "SAGEConv: aggr must be one or several of"),
     (lambda: nn.SAGEConv(-1, 4), "SAGEConv: in_channels must be given, got -1"),
-    (lambda: nn.GCNConv(6, 4, add_self_loops=True, normalize=False), "GCNConv: add_self_loops needs normalize"),
+    (
+        lambda: nn.GCNConv(6, 4, add_self_loops=True, normalize=False),
+        "GCNConv: add_self_loops needs normalize",
+    ),
     (lambda: nn.GATConv(6, 4, fill_value="mul"), "GATConv: fill_value must be one of"),
     (lambda: nn.PNAConv(6, 4, ["median"], ["identity"], torch.ones(2)), "PNAConv: aggregators must be among"),
-    (lambda: nn.PNAConv(6, 4, ["mean"], ["identity"], torch.ones(2), pre_layers=2), "PNAConv: pre_layers must be 1"),
-    (lambda: nn.TopKPooling(6, nonlinearity="cube"), "TopKPooling: nonlinearity must be a function or one of"),
+    (
+        lambda: nn.PNAConv(6, 4, ["mean"], ["identity"], torch.ones(2), pre_layers=2),
+        "PNAConv: pre_layers must be 1",
+    ),
+    (
+        lambda: nn.TopKPooling(6, nonlinearity="cube"),
+        "TopKPooling: nonlinearity must be a function or one of",
+    ),
     (lambda: nn.MaxK(0), "MaxK: k must be at least 1, got 0"),
 ]
 

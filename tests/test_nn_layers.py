@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torch_gpuprims import Graph, nn
+from torch_gpuprims import nn
 
 geometric = pytest.importorskip("torch_geometric.nn", reason="needs torch_geometric")
 NODES, WIDTH = 30, 12
@@ -51,7 +51,9 @@ def pair(name, *args, device, **kwargs):
     return both
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize": False}, {"add_self_loops": False}, {"bias": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize": False}, {"add_self_loops": False}, {"bias": False}], ids=str
+)
 def test_gcn(options, device):
     x, ends = draw(NODES, WIDTH, device=device), edges(device)
     both = pair("GCNConv", WIDTH, 8, device=device, **options)
@@ -77,7 +79,11 @@ SAGE = [
 @pytest.mark.parametrize("options", SAGE, ids=str)
 @pytest.mark.parametrize("width", [8, 20])
 def test_sage(options, width, device):
-    agree(*pair("SAGEConv", WIDTH, width, device=device, **options), draw(NODES, WIDTH, device=device), edges(device))
+    agree(
+        *pair("SAGEConv", WIDTH, width, device=device, **options),
+        draw(NODES, WIDTH, device=device),
+        edges(device),
+    )
 
 
 @pytest.mark.parametrize("train_eps", [False, True])
@@ -114,7 +120,11 @@ def test_attention(name, options, device):
 def test_bipartite(name, args, device):
     """As the blocks of NeighborLoader: the destinations are another, smaller set."""
     ends = edges(device, targets=10)
-    agree(*pair(name, *args, device=device), (draw(NODES, WIDTH, device=device), draw(10, 5, device=device)), ends)
+    agree(
+        *pair(name, *args, device=device),
+        (draw(NODES, WIDTH, device=device), draw(10, 5, device=device)),
+        ends,
+    )
 
 
 @pytest.mark.parametrize("name, args", [("GATConv", (WIDTH, 8, 2)), ("SAGEConv", (WIDTH, 8))])
@@ -124,13 +134,19 @@ def test_blocks_whose_destinations_come_first(name, args, device):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"towers": 2}, {"towers": 2, "divide_input": True, "post_layers": 2}, {"train_norm": True}], ids=str
+    "options",
+    [{}, {"towers": 2}, {"towers": 2, "divide_input": True, "post_layers": 2}, {"train_norm": True}],
+    ids=str,
 )
 def test_pna(options, device):
     ends = edges(device)
     deg = torch.bincount(torch.bincount(ends[1].cpu(), minlength=NODES))
     words = ["mean", "min", "max", "std", "sum", "var"], list(nn.pna.SCALERS)
-    agree(*pair("PNAConv", WIDTH, 8, *words, deg, device=device, **options), draw(NODES, WIDTH, device=device), ends)
+    agree(
+        *pair("PNAConv", WIDTH, 8, *words, deg, device=device, **options),
+        draw(NODES, WIDTH, device=device),
+        ends,
+    )
 
 
 def test_global_pooling(device):
@@ -142,7 +158,8 @@ def test_global_pooling(device):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"ratio": 3}, {"ratio": 0.3, "multiplier": 2.0}, {"min_score": 0.2}, {"nonlinearity": "sigmoid"}],
+    "options",
+    [{}, {"ratio": 3}, {"ratio": 0.3, "multiplier": 2.0}, {"min_score": 0.2}, {"nonlinearity": "sigmoid"}],
     ids=str,
 )  # fmt: skip
 def test_topk_pooling(options, device):
@@ -154,5 +171,8 @@ def test_topk_pooling(options, device):
         results = [layer(x, ends, weight, given) for layer in (theirs, ours)]
         for a, e in zip(results[1], results[0], strict=True):
             torch.testing.assert_close(a, e)
-        grads = [torch.autograd.grad(r[0].sum(), m.select.weight)[0] for r, m in zip(results, (theirs, ours), strict=True)]
+        grads = [
+            torch.autograd.grad(r[0].sum(), m.select.weight)[0]
+            for r, m in zip(results, (theirs, ours), strict=True)
+        ]
         torch.testing.assert_close(grads[1], grads[0], atol=1e-5, rtol=1e-4)

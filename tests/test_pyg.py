@@ -22,8 +22,9 @@ class Model(torch.nn.Module):
         hidden = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.ReLU(), torch.nn.Linear(9, 16))
         self.first = geometric.GCNConv(12, 16)
         self.middle = torch.nn.ModuleList([
-            geometric.SAGEConv(16, 16, aggr="max"), geometric.GINConv(hidden), geometric.GATConv(16, 4, heads=4),
-            geometric.GATv2Conv(16, 8, heads=2), geometric.PNAConv(16, 16, ["mean", "std"], ["identity"], deg),
+            geometric.SAGEConv(16, 16, aggr="max"), geometric.GINConv(hidden),
+            geometric.GATConv(16, 4, heads=4), geometric.GATv2Conv(16, 8, heads=2),
+            geometric.PNAConv(16, 16, ["mean", "std"], ["identity"], deg),
         ])  # fmt: skip
         self.again = self.middle[0]
         self.cheb = geometric.ChebConv(16, 3, 2)

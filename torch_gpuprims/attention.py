@@ -33,14 +33,14 @@ def edge_softmax(graph: Graph, scores: torch.Tensor) -> torch.Tensor:
 
     Args:
         graph: on the device of scores.
-        scores: [num_edges, heads] or [num_edges], float16, bfloat16, float32 or float64, in the order in which
-            the graph was given its edges.
+        scores: [num_edges, heads] or [num_edges], float16, bfloat16, float32 or float64, in the order in
+            which the graph was given its edges.
 
     Returns:
         As scores. 16-bit scores are computed in float32. Differentiable, any number of times.
 
-    Deterministic. Cost: reads the scores up to three times, mostly from cache; one launch, three where there are
-    nodes with 1024 edges or more; no synchronisation.
+    Deterministic. Cost: reads the scores up to three times, mostly from cache; one launch, three where there
+    are nodes with 1024 edges or more; no synchronisation.
 
     Errors: RuntimeError about sizes, dtypes and devices before anything is launched.
 
@@ -76,14 +76,14 @@ def neighbor_attention(
     of GATv2 (gatv2_score) or any other.
 
     Args:
-        x: [num_src, heads, channels], float16, bfloat16, float32 or float64. Rows beyond graph.num_src are not
-            read. Rows may lie apart (a slice of the columns of a wider matrix is read where it is).
+        x: [num_src, heads, channels], float16, bfloat16, float32 or float64. Rows beyond graph.num_src are
+            not read. Rows may lie apart (a slice of the columns of a wider matrix is read where it is).
         graph: who reads whom; on the device of x.
         a_src, a_dst, a_edge: [rows of x, heads], [num_dst, heads], [num_edges, heads] (edges in the order in
             which the graph was given them), in the dtype of x; at least one of them.
         dropout: probability of dropping an alpha; the others are scaled by 1 / (1 - dropout).
-        seed: int64 tensor of one element on the device of x; None draws one from PyTorch's generator there. An
-            alpha is kept by a hash of (seed, edge, head), so equal seeds drop the same edges.
+        seed: int64 tensor of one element on the device of x; None draws one from PyTorch's generator there.
+            An alpha is kept by a hash of (seed, edge, head), so equal seeds drop the same edges.
 
     Returns:
         [num_dst, heads, channels] in the dtype of x. A node without edges gets 0.

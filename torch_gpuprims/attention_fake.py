@@ -144,9 +144,7 @@ def _scores(op: str, name: str, scores: torch.Tensor, indptr: torch.Tensor, edge
 
 
 @torch.library.register_fake("gpuprims::edge_softmax")
-def _(
-    scores: torch.Tensor, indptr: torch.Tensor, edge_ids: _Maybe = None, promises: int = 0
-) -> torch.Tensor:
+def _(scores: torch.Tensor, indptr: torch.Tensor, edge_ids: _Maybe = None, promises: int = 0) -> torch.Tensor:
     _scores("edge_softmax", "scores", scores, indptr, edge_ids)
     return scores.new_empty(scores.shape)
 

@@ -1,7 +1,7 @@
 """Gradients and batching rules of the attention ops.
 
-First derivatives are ops with kernels of their own, and store nothing an edge and channel. edge_softmax and its
-gradient are closed under differentiation. Second derivatives of neighbor_attention and gatv2_score are
+First derivatives are ops with kernels of their own, and store nothing an edge and channel. edge_softmax and
+its gradient are closed under differentiation. Second derivatives of neighbor_attention and gatv2_score are
 compositions of differentiable ops on [edges, heads, channels] tensors: right, deterministic, and not lean.
 """
 
@@ -18,7 +18,8 @@ _NO_DROPOUT = 0.0
 
 
 class EdgeView:
-    """The ends of each edge by id, and sums over the edges of a node that are differentiable, twice as well."""
+    """The ends of each edge by id, and sums over the edges of a node that are differentiable, twice as
+    well."""
 
     def __init__(self, csr: Csr) -> None:
         indptr, indices, edge_ids = csr
@@ -64,7 +65,8 @@ def dropout_factors(seed: torch.Tensor, edges: int, heads: int, dropout: float) 
     return (kept.double() * scale).reshape(edges, heads)
 
 
-# neighbor_attention: x, a_src, a_dst, a_edge, seed, csr, transpose, slope, dropout, promises ------------------
+# neighbor_attention: x, a_src, a_dst, a_edge, seed, csr, transpose, slope, dropout, promises
+# ------------------
 
 
 def _setup_attention(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -77,7 +79,9 @@ def _wanted(needs: tuple[bool, ...], tensors: tuple[Any, ...]) -> int:
     return sum(1 << i for i, t in enumerate(tensors) if needs[i] and t is not None)
 
 
-def _backward_attention(ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None) -> tuple[Any, ...]:
+def _backward_attention(
+    ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None
+) -> tuple[Any, ...]:
     result: list[Any] = [None] * 14
     if grad is None and grad_lse is None:
         return tuple(result)
@@ -99,7 +103,8 @@ def _pad_rows(grad: torch.Tensor, rows: Any) -> torch.Tensor:
     return _padded(grad.flatten(1), rows).reshape(rows, *grad.shape[1:]) if grad.shape[0] != rows else grad
 
 
-# neighbor_attention_grad: grad, grad_lse, out, lse, x, a_src, a_dst, a_edge, seed, .. as above, wanted -------
+# neighbor_attention_grad: grad, grad_lse, out, lse, x, a_src, a_dst, a_edge, seed, .. as above, wanted
+# -------
 
 
 def _setup_attention_grad(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -146,7 +151,8 @@ def _pull_back(
     function: Callable[..., tuple[torch.Tensor, ...]], tensors: tuple[Any, ...], grads: tuple[Any, ...],
     wanted: int,
 ) -> list[Any]:  # fmt: skip
-    """The gradients in `tensors`, None where there is none, of function(*tensors), whose parts are optional."""
+    """The gradients in `tensors`, None where there is none, of function(*tensors), whose parts are
+    optional."""
     given = [i for i, t in enumerate(tensors) if t is not None]
 
     def run(*some: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -156,7 +162,7 @@ def _pull_back(
         parts = function(*every)
         return tuple(part for i, part in enumerate(parts) if wanted >> i & 1)
 
-    outputs, pull = torch.func.vjp(run, *(tensors[i] for i in given))
+    outputs, pull = torch.func.vjp(run, *(tensors[i] for i in given))  # type: ignore[misc]
     # Of the parts that nobody asked for there are no gradients.
     ups = [g for i, g in enumerate(grads) if wanted >> i & 1]
     result: list[Any] = [None] * len(tensors)
@@ -178,7 +184,8 @@ def _backward_attention_grad(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     return (got[0], got[1], None, None, *got[2:], *[None] * 11)
 
 
-# edge_softmax: scores, indptr, edge_ids, promises; its gradient: grad, alpha, .. -------------------------------
+# edge_softmax: scores, indptr, edge_ids, promises; its gradient: grad, alpha, ..
+# -------------------------------
 
 
 def _setup_softmax(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -208,7 +215,8 @@ def _backward_softmax_grad(ctx: Any, up: torch.Tensor) -> tuple[Any, ...]:
     return grad_grad, grad_alpha, None, None, None
 
 
-# gatv2_score: x_src, x_dst, att, edge, csr, transpose, slope, promises; its gradient: grad, .., wanted ----------
+# gatv2_score: x_src, x_dst, att, edge, csr, transpose, slope, promises; its gradient: grad, .., wanted
+# ----------
 
 
 def _setup_gatv2(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -253,7 +261,8 @@ def _backward_gatv2_grad(ctx: Any, *grads: Any) -> tuple[Any, ...]:
     return (*_pull_back(run, tuple(tensors), grads, wanted), *[None] * 9)
 
 
-# vmap is a loop over the batch -------------------------------------------------------------------------------
+# vmap is a loop over the batch
+# -------------------------------------------------------------------------------
 
 
 def _vmap(name: str, tensors: int, graph: slice) -> Callable[..., tuple[Any, Any]]:
@@ -305,7 +314,11 @@ def edge_softmax(
 
 
 def edge_softmax_grad(
-    grad: torch.Tensor, alpha: torch.Tensor, indptr: torch.Tensor, edge_ids: torch.Tensor | None, promises: int
+    grad: torch.Tensor,
+    alpha: torch.Tensor,
+    indptr: torch.Tensor,
+    edge_ids: torch.Tensor | None,
+    promises: int,
 ) -> torch.Tensor:
     return _softmax_grad((grad, alpha, indptr, edge_ids, promises), grad, alpha)
 

@@ -78,29 +78,36 @@ def _gin(conv: Any) -> torch.nn.Module:
     return GINConv(conv.nn, conv.initial_eps, isinstance(conv.eps, torch.nn.Parameter), aggr=str(aggr))
 
 
-def _attention_options(conv: Any) -> tuple[Any, ...]:
+def _attention_options(conv: Any) -> dict[str, Any]:
     _need(conv.fill_value != "mul", "fill_value='mul'")
     # The two layers' own defaults of aggr.
     _need(conv.aggr in ("add", "sum"), f"aggr={conv.aggr!r}")
-    return (
-        conv.in_channels, conv.out_channels, conv.heads, conv.concat, conv.negative_slope, conv.dropout,
-        conv.add_self_loops, conv.edge_dim, conv.fill_value,
+    names = (
+        "in_channels", "out_channels", "heads", "concat", "negative_slope", "dropout", "add_self_loops",
+        "edge_dim", "fill_value", "residual",
     )  # fmt: skip
+    return {name: getattr(conv, name) for name in names}
 
 
 def _gat(conv: Any) -> torch.nn.Module:
-    return GATConv(*_attention_options(conv), conv.bias is not None, conv.residual)
+    return GATConv(**_attention_options(conv), bias=conv.bias is not None)
 
 
 def _gatv2(conv: Any) -> torch.nn.Module:
     options = _attention_options(conv)
     _need((conv.lin_l.bias is not None) == (conv.bias is not None), "bias in some places only")
-    return GATv2Conv(*options, conv.bias is not None, conv.share_weights, conv.residual)
+    return GATv2Conv(**options, bias=conv.bias is not None, share_weights=conv.share_weights)
 
 
 def _pna(conv: Any) -> torch.nn.Module:
-    from torch_geometric.nn.aggr import MaxAggregation, MeanAggregation, MinAggregation, StdAggregation
-    from torch_geometric.nn.aggr import SumAggregation, VarAggregation
+    from torch_geometric.nn.aggr import (
+        MaxAggregation,
+        MeanAggregation,
+        MinAggregation,
+        StdAggregation,
+        SumAggregation,
+        VarAggregation,
+    )
 
     names = {
         SumAggregation: "sum", MeanAggregation: "mean", MinAggregation: "min", MaxAggregation: "max",
@@ -219,19 +226,21 @@ def accelerate(model: torch.nn.Module) -> Report:
 
 
 class NeighborAggregation(Aggregation):
-    """neighbor_aggregate as the `aggr` of any MessagePassing layer: deterministic, in float32 where messages have
-    16 bits, without atomics.
+    """neighbor_aggregate as the `aggr` of any MessagePassing layer: deterministic, in float32 where messages
+    have 16 bits, without atomics.
 
-    The messages of all edges exist already when a layer aggregates them, so this saves no memory; the layers of
-    torch_gpuprims.nn do. The order of edges by destination is kept while the tensor that names the destinations
-    (or that it is a view of, as edge_index) lives unchanged.
+    The messages of all edges exist already when a layer aggregates them, so this saves no memory; the layers
+    of torch_gpuprims.nn do. The order of edges by destination is kept while the tensor that names the
+    destinations (or that it is a view of, as edge_index) lives unchanged.
     """
 
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()
         reduce = "sum" if reduce == "add" else reduce
         if reduce not in REDUCE:
-            raise ValueError(f"NeighborAggregation: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}")
+            raise ValueError(
+                f"NeighborAggregation: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}"
+            )
         self.reduce_name = reduce
 
     def forward(

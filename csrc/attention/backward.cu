@@ -76,12 +76,11 @@ struct BackwardWarp {
         Row loaded[kFlight];
 #pragma unroll
         for (int u = 0; u < kFlight; ++u) {
-          const unsigned node = step + u < steps
-                                    ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u))
-                                    : kNone;
+          const unsigned node =
+              step + u < steps ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)) : kNone;
           if (node != kNone)
-            own.load(loaded[u], static_cast<const T*>(a.other) +
-                                    static_cast<int64_t>(node) * a.other_stride);
+            own.load(loaded[u],
+                     static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride);
           else
 #pragma unroll
             for (int i = 0; i < Own::kLoads; ++i) loaded[u][i] = Packed<T, kVec>{};
@@ -105,8 +104,8 @@ struct BackwardWarp {
           }
           if (lanes.first) {
             if (a.channels > 32 * kOwned)
-              product = rest_of_dot(
-                  row, __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)), product);
+              product = rest_of_dot(row, __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)),
+                                    product);
             for (int distance = 1; distance < 1 << lanes.part_bits; distance *= 2)
               product += __shfl_xor_sync(~0u, product, distance);
             const Acc whole = __shfl_sync(~0u, product, lanes.feature_lane());
@@ -117,7 +116,8 @@ struct BackwardWarp {
       if (there && lanes.first) {
         const Acc raw_grad = alpha * (factor * dot - other.stats.delta) * slope;
         scalar += raw_grad;
-        if (kPass != Pass::by_source && a.grad_edge && edge.at >= 0) static_cast<T*>(a.grad_edge)[edge.at] = narrow<T>(raw_grad);
+        if (kPass != Pass::by_source && a.grad_edge && edge.at >= 0)
+          static_cast<T*>(a.grad_edge)[edge.at] = narrow<T>(raw_grad);
       }
     }
     scalar = add_lanes(scalar, lanes.head_bits);
@@ -176,8 +176,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(sizeof(T) ==
     const Columns<T, kVec> own(lanes, a.channels);
     Warp warp{a, lanes, own, seed_of(a.scores)};
     if (bad) {
-      const int64_t row =
-          static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
+      const int64_t row = static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
       if (static_cast<int>(blockIdx.x) >= hub_blocks && row < a.csr.rows) warp.fill_row(row);
       continue;
     }
@@ -259,8 +258,8 @@ template <class T, int kVec, Pass kPass>
 cudaError_t launch_rows(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
                   static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  const auto code = launch(attend_grad_rows<T, kVec, kPass>, {grid, dim3(32 * kWarps)}, stream, args,
-                           plan.tiles, plan.hub_blocks);
+  const auto code = launch(attend_grad_rows<T, kVec, kPass>, {grid, dim3(32 * kWarps)}, stream,
+                           args, plan.tiles, plan.hub_blocks);
   if (code != cudaSuccess || plan.hub_blocks == 0) return code;
   return launch(combine_grads<T>, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args);
 }
@@ -277,7 +276,8 @@ cudaError_t launch_dtype(const Plan& plan, const BackwardArgs& args, cudaStream_
 
 template <class T>
 cudaError_t launch_stats_of(const StatsArgs& args, cudaStream_t stream) {
-  const int64_t lanes = std::min<int64_t>(lanes_per_head(args.channels, kLaneBytes / sizeof(T)), 32);
+  const int64_t lanes =
+      std::min<int64_t>(lanes_per_head(args.channels, kLaneBytes / sizeof(T)), 32);
   const int64_t blocks = ceil_div(args.rows * args.heads * lanes, 32 * kWarps);
   return launch(attend_stats<T>, {dim3(static_cast<unsigned>(blocks)), dim3(32 * kWarps)}, stream,
                 args);

@@ -68,8 +68,7 @@ inline void check_attention(const char* op, const Tensor& x, const Terms& terms,
   const int64_t heads = x.size(1);
   check(terms.a_src || terms.a_dst || terms.a_edge, op,
         ": one of a_src, a_dst and a_edge must be given");
-  if (terms.a_src)
-    check_like(op, "a_src", *terms.a_src, {x.size(0), heads}, kBySource, x, "x");
+  if (terms.a_src) check_like(op, "a_src", *terms.a_src, {x.size(0), heads}, kBySource, x, "x");
   if (terms.a_dst) check_like(op, "a_dst", *terms.a_dst, {g.rows(), heads}, kByDestination, x, "x");
   if (terms.a_edge) check_like(op, "a_edge", *terms.a_edge, {g.edges(), heads}, kByEdge, x, "x");
   check(dropout >= 0 && dropout <= 1, op, ": dropout must be between 0 and 1, got ", dropout);
@@ -148,8 +147,8 @@ inline void check_gatv2_grad(const Tensor& grad, const Tensor& x_src, const Tens
 
 // Rows may lie apart; within a row, channels and then heads must be dense.
 inline Tensor dense_heads(const Tensor& x) {
-  const bool packed = (x.size(2) <= 1 || x.stride(2) == 1) &&
-                      (x.size(1) <= 1 || x.stride(1) == x.size(2));
+  const bool packed =
+      (x.size(2) <= 1 || x.stride(2) == 1) && (x.size(1) <= 1 || x.stride(1) == x.size(2));
   return packed ? x : torch::stable::contiguous(x);
 }
 

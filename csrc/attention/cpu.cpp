@@ -139,8 +139,7 @@ struct Gradient {
   }
 
   // alpha with dropout, and the gradient in the raw score.
-  std::pair<double, double> edge(int64_t source, int64_t destination, int64_t id,
-                                 int64_t h) const {
+  std::pair<double, double> edge(int64_t source, int64_t destination, int64_t id, int64_t h) const {
     const double raw = score.raw(source, destination, id, h), slope = raw > 0 ? 1 : score.slope;
     const double alpha = std::exp(raw * slope - lse.at(destination, h));
     const double factor = score.factor(id, h);
@@ -192,8 +191,7 @@ void by_destination(const Csr& csr, const Gradient<T>& g, const Tensor& grad_dst
           const double raw_grad = sound(csr, node, id) ? g.edge(node, row, id, h).second : kNan;
           scalar += raw_grad;
           if ((wanted & kFourth) && id >= 0 && id < csr.edges)
-            written<T>(grad_edge)[id * heads + h] =
-                static_cast<T>(static_cast<AccOf<T>>(raw_grad));
+            written<T>(grad_edge)[id * heads + h] = static_cast<T>(static_cast<AccOf<T>>(raw_grad));
         }
         if (wanted & kThird)
           written<T>(grad_dst)[row * heads + h] = static_cast<T>(static_cast<AccOf<T>>(scalar));
@@ -239,10 +237,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     const MaybeTensor& t_indptr, const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
     double slope, double dropout, int64_t promises, int64_t wanted) {
   constexpr auto op = "neighbor_attention_grad";
-  check_attention_grad(grad_in, grad_lse_in, out_in, lse_in, x_in,
-                       {a_src_in, a_dst_in, a_edge_in, seed},
-                       {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout,
-                       wanted);
+  check_attention_grad(
+      grad_in, grad_lse_in, out_in, lse_in, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
+      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted);
   const Tensor x = dense_heads(x_in), grad = dense_heads(grad_in), out = dense(out_in);
   const Tensor lse = dense(lse_in);
   const MaybeTensor a_src = dense_terms(a_src_in), a_dst = dense_terms(a_dst_in);

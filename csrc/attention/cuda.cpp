@@ -42,7 +42,8 @@ class Walk {
     check_flag(op, flag, csr);
   }
 
-  // Elements that a bad offset or a repeated id leaves unwritten are NaN: all bits set, in any type.
+  // Elements that a bad offset or a repeated id leaves unwritten are NaN: all bits set, in any
+  // type.
   void fill(const char* op, const Tensor& out) const {
     if (checked_ || out.numel() == 0) return;
     const int64_t bytes = out.numel() * dtype_bytes(dtype_of(op, out.scalar_type()));
@@ -112,10 +113,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     const MaybeTensor& t_indptr, const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
     double slope, double dropout, int64_t promises, int64_t wanted) {
   constexpr auto op = "neighbor_attention_grad";
-  check_attention_grad(grad_in, grad_lse_in, out_in, lse_in, x_in,
-                       {a_src_in, a_dst_in, a_edge_in, seed},
-                       {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout,
-                       wanted);
+  check_attention_grad(
+      grad_in, grad_lse_in, out_in, lse_in, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
+      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted);
   const DeviceGuard guard(x_in.get_device_index());
   const Tensor x = dense_heads(x_in), grad = dense_heads(grad_in), out = dense(out_in);
   const Tensor lse = dense(lse_in);
@@ -136,9 +136,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
   const Dtype dtype = dtype_of(op, x.scalar_type());
   const bool vector = aligned(x) && aligned(grad);
   const Tensor stats = empty(op, x, lse.scalar_type(), {rows, heads, int64_t(4)});
-  StatsArgs s{rows, heads, channels, grad.data_ptr(), grad.stride(0), out.data_ptr(),
-              lse.data_ptr(), pointer(grad_lse), pointer(a_dst), row_stride(a_dst),
-              aligned(grad) && aligned(out), stats.data_ptr()};
+  StatsArgs s{rows,
+              heads,
+              channels,
+              grad.data_ptr(),
+              grad.stride(0),
+              out.data_ptr(),
+              lse.data_ptr(),
+              pointer(grad_lse),
+              pointer(a_dst),
+              row_stride(a_dst),
+              aligned(grad) && aligned(out),
+              stats.data_ptr()};
   const cudaStream_t stream = current_stream(x.get_device_index());
   if (rows > 0) check_cuda(op, launch_stats(dtype, s, stream));
   BackwardArgs args{};
@@ -182,9 +191,9 @@ Tensor softmax(const char* op, const Tensor& scores_in, const MaybeTensor& alpha
   const MaybeTensor alpha = dense(alpha_in), ids = dense(edge_ids);
   Tensor out = empty(op, scores, scores.scalar_type(), {scores.size(0), scores.size(1)});
   SoftmaxArgs args{};
-  args.csr = {offsets.data_ptr(), nullptr, pointer(ids),
-              offsets.scalar_type() == ScalarType::Long, false, offsets.size(0) - 1, 0,
-              scores.size(0)};
+  args.csr = {
+      offsets.data_ptr(),  nullptr, pointer(ids),  offsets.scalar_type() == ScalarType::Long, false,
+      offsets.size(0) - 1, 0,       scores.size(0)};
   args.heads = scores.size(1);
   if (out.numel() == 0) return out;
   Walk walk(op, scores, args.csr, false, args.heads, 1, 0, promises);

@@ -1,5 +1,5 @@
-// Attention in one pass over the edges: a running maximum and sum for each row and head (Milakov and
-// Gimelshein, 2018), the feature sums rescaled when the maximum of a batch of edges raises it.
+// Attention in one pass over the edges: a running maximum and sum for each row and head (Milakov
+// and Gimelshein, 2018), the feature sums rescaled when the maximum of a batch of edges raises it.
 #include "attention/score.cuh"
 #include "common/launch.h"
 
@@ -48,9 +48,8 @@ struct ForwardWarp {
         Packed<T, kVec> loaded[kFlight][Own::kLoads];
 #pragma unroll
         for (int u = 0; u < kFlight; ++u) {
-          const unsigned node = step + u < steps
-                                    ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u))
-                                    : kNone;
+          const unsigned node =
+              step + u < steps ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)) : kNone;
           if (node != kNone)
             own.load(loaded[u], x + static_cast<int64_t>(node) * a.x_stride);
           else
@@ -63,8 +62,7 @@ struct ForwardWarp {
           if (step + u >= steps) continue;
           const Acc w = __shfl_sync(~0u, factor, lanes.score_lane(step + u));
 #pragma unroll
-          for (int k = 0; k < kOwned; ++k)
-            sum[k] = fused(w, loaded[u][k / kVec][k % kVec], sum[k]);
+          for (int k = 0; k < kOwned; ++k) sum[k] = fused(w, loaded[u][k / kVec][k % kVec], sum[k]);
         }
       }
     }
@@ -135,8 +133,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(6))
     const Columns<T, kVec> own(lanes, a.channels);
     Warp warp{a, lanes, own, seed_of(a.scores)};
     if (bad) {
-      const int64_t row =
-          static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
+      const int64_t row = static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
       if (static_cast<int>(blockIdx.x) >= hub_blocks && row < a.csr.rows) warp.fill_row(row);
       continue;
     }

@@ -68,8 +68,9 @@ struct ScoreWarp {
             Acc product = 0;
 #pragma unroll
             for (int k = 0; k < kOwned; ++k)
-              product = fused(at(att, k), leaky(at(mine, k) + at(other[u], k) + at(extra[u], k), slope),
-                              product);
+              product =
+                  fused(at(att, k), leaky(at(mine, k) + at(other[u], k) + at(extra[u], k), slope),
+                        product);
             if (a.channels > 32 * kOwned) product = rest_of_score(row, nodes[u], ids[u], product);
             for (int distance = 1; distance < 1 << lanes.part_bits; distance *= 2)
               product += __shfl_xor_sync(~0u, product, distance);
@@ -111,14 +112,14 @@ struct ScoreWarp {
       own_sum[k] += through[k];
       att_sum[k] = fused(g, leaky(z, slope), att_sum[k]);
     }
-    if (a.grad_edge)
-      own.write(static_cast<T*>(a.grad_edge) + id * a.heads * a.channels, through);
+    if (a.grad_edge) own.write(static_cast<T*>(a.grad_edge) + id * a.heads * a.channels, through);
   }
 
   // A head of several tiles: the channels behind the first tile.
   __device__ Acc rest_of_score(int64_t row, unsigned node, int64_t id, Acc product) const {
     const T* const mine = static_cast<const T*>(a.own) + row * a.own_stride;
-    const T* const other = static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride;
+    const T* const other =
+        static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride;
     const T* const extra = static_cast<const T*>(a.edge) + id * a.heads * a.channels;
 #pragma unroll 1
     for (int first = own.tile; node != kNone && first < own.left; first += own.tile) {
@@ -177,8 +178,7 @@ __global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 2 && kVec == 1 ? 3 :
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns.
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps)
-    combine_gatv2(const __grid_constant__ Gatv2Args a) {
+__global__ void __launch_bounds__(32 * kWarps) combine_gatv2(const __grid_constant__ Gatv2Args a) {
   using Acc = typename Math<T>::Acc;
   if (*a.hubs.flag) return;
   const int64_t width = a.heads * a.channels;

@@ -1,5 +1,5 @@
-// The random bits of dropout: SplitMix64's output number `counter` of the stream `seed` (Steele, Lea
-// and Flood, 2014). A function of both alone, so a backward pass finds the same bits again.
+// The random bits of dropout: SplitMix64's output number `counter` of the stream `seed` (Steele,
+// Lea and Flood, 2014). A function of both alone, so a backward pass finds the same bits again.
 #pragma once
 #include <cstdint>
 

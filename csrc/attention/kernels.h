@@ -24,7 +24,7 @@ struct Hubs {
 
 // What turns an edge's terms into its alpha.
 struct Scores {
-  const void* a_edge;  // [edges, heads] by id, or null
+  const void* a_edge;   // [edges, heads] by id, or null
   const int64_t* seed;  // null: no dropout
   uint64_t threshold;   // plan.h
   double kept_scale;    // 1 / (1 - dropout)

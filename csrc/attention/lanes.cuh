@@ -8,8 +8,8 @@
 // would if every lane made its own.
 //
 // The tree of a row's sums is a function of its degree, heads, channels and element size: lanes add
-// their edges in order, starting from +0; butterflies (distances Hp, 2 Hp, .. 16 for scores, L .. 16
-// for features) add lanes; chunks of hubs are added in order.
+// their edges in order, starting from +0; butterflies (distances Hp, 2 Hp, .. 16 for scores, L ..
+// 16 for features) add lanes; chunks of hubs are added in order.
 #pragma once
 #include "aggregate/elements.cuh"
 #include "attention/hash.h"
@@ -23,12 +23,12 @@ constexpr int kFlight = 4;               // rows that a group has in flight
 __device__ __forceinline__ int log2_up(int v) { return v <= 1 ? 0 : 32 - __clz(v - 1); }
 
 struct Lanes {
-  int head_bits;     // Hp = 1 << head_bits
-  int part_bits;     // P = 1 << part_bits
-  int heads;         // of the tile; at most Hp
-  int64_t head;      // the tile's first
-  int64_t channel;   // the tile's first, in a head of several tiles; 0 otherwise
-  bool first;        // the tile begins its heads: it owns their scalars
+  int head_bits;    // Hp = 1 << head_bits
+  int part_bits;    // P = 1 << part_bits
+  int heads;        // of the tile; at most Hp
+  int64_t head;     // the tile's first
+  int64_t channel;  // the tile's first, in a head of several tiles; 0 otherwise
+  bool first;       // the tile begins its heads: it owns their scalars
 
   template <int kOwned>
   __device__ static Lanes of(int64_t tile, int64_t heads, int64_t channels) {
@@ -66,8 +66,8 @@ struct Lanes {
   __device__ int slot_step() const { return slot() >> (5 - row_bits()); }
 };
 
-// A lane's channels of one head, 16 bytes of them, in kLoads loads of kVec channels. How wide loads are
-// changes no bit.
+// A lane's channels of one head, 16 bytes of them, in kLoads loads of kVec channels. How wide loads
+// are changes no bit.
 template <class T, int kVec>
 struct Columns {
   static constexpr int kOwned = kLaneBytes / static_cast<int>(sizeof(T));
@@ -116,7 +116,8 @@ struct Columns {
   }
 };
 
-// Blocks that a multiprocessor shall hold, as many as spill nothing (6: 80 registers, 5: 96, 4: 128).
+// Blocks that a multiprocessor shall hold, as many as spill nothing (6: 80 registers, 5: 96, 4:
+// 128).
 template <class T, int kVec>
 constexpr int blocks_held(int most) {
   return sizeof(T) == 8 || (sizeof(T) == 2 && kVec == 1) ? 4 : most;
@@ -173,9 +174,7 @@ struct Piece {
     const int64_t degree = load_int(csr.indptr, csr.wide_offsets, row + 1) - begin;
     if (!hub && hub_blocks > 0 && degree >= kHubDegree) return false;
     const int64_t last = degree / kChunk - 1;
-    length = static_cast<int>(!hub            ? degree
-                              : number < last ? kChunk
-                                              : degree - number * kChunk);
+    length = static_cast<int>(!hub ? degree : number < last ? kChunk : degree - number * kChunk);
     begin += number * kChunk;
     return true;
   }

@@ -7,7 +7,8 @@
 
 namespace gpuprims::attention {
 
-constexpr int kWarps = 4;  // rows a block works on at a time; small blocks fill the registers better
+constexpr int kWarps =
+    4;  // rows a block works on at a time; small blocks fill the registers better
 
 // A row of at least kHubDegree edges is cut every kChunk edges, the last chunk taking the rest, as
 // in csrc/aggregate/plan.h: a chunk is one warp's work.

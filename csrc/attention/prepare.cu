@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(256)
       if (at + chunks > hubs.capacity)
         bad = kBadOffsets;  // rows overlap: indptr decreases somewhere
       else
-        for (int64_t number = 0; number < chunks; ++number) hubs.chunks[at + number] = {row, number};
+        for (int64_t number = 0; number < chunks; ++number)
+          hubs.chunks[at + number] = {row, number};
     }
   }
   for (int64_t edge = thread; check_ids && edge < csr.edges; edge += threads) {

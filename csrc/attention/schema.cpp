@@ -22,11 +22,13 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
       "neighbor_attention_grad(Tensor grad, Tensor? grad_lse, Tensor out, Tensor lse, Tensor x, "
       "Tensor? a_src, Tensor? a_dst, Tensor? a_edge, Tensor? seed, Tensor indptr, Tensor indices, "
       "Tensor? edge_ids=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
-      "t_edge_ids=None, float negative_slope=0.2, float dropout=0.0, int promises=0, int wanted=15) "
+      "t_edge_ids=None, float negative_slope=0.2, float dropout=0.0, int promises=0, int "
+      "wanted=15) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
   // Softmax of scores [edges, H] over the edges of each row
   m.def(
-      "edge_softmax(Tensor scores, Tensor indptr, Tensor? edge_ids=None, int promises=0) -> Tensor");
+      "edge_softmax(Tensor scores, Tensor indptr, Tensor? edge_ids=None, int promises=0) -> "
+      "Tensor");
   // alpha * (grad - the row's sum of alpha * grad)
   m.def(
       "edge_softmax_grad(Tensor grad, Tensor alpha, Tensor indptr, Tensor? edge_ids=None, int "

@@ -69,9 +69,14 @@ Tensor softmax(const char* op, const Tensor& scores_in, const MaybeTensor& alpha
   const int64_t edges = scores.size(0), heads = scores.size(1);
   Tensor out = empty(op, scores, scores.scalar_type(), {edges, heads});
   // No indices: where edges start makes no difference here, and the ids stand in for the check.
-  const Csr csr{offsets.data_ptr(), ids ? pointer(ids) : nullptr, pointer(ids),
-                offsets.scalar_type() == ScalarType::Long, offsets.scalar_type() == ScalarType::Long,
-                offsets.size(0) - 1, edges, edges};
+  const Csr csr{offsets.data_ptr(),
+                ids ? pointer(ids) : nullptr,
+                pointer(ids),
+                offsets.scalar_type() == ScalarType::Long,
+                offsets.scalar_type() == ScalarType::Long,
+                offsets.size(0) - 1,
+                edges,
+                edges};
   const bool checked = (promises & kChecked) && !raise_on_bad_data();
   const int flag = checked ? 0 : check_data(csr, ids && raise_on_bad_data());
   if (raise_on_bad_data()) check_flag(op, flag & ~kBadIndices, csr);

@@ -28,7 +28,8 @@ struct SoftmaxTeam {
   // Where an edge's element lies, or -1.
   __device__ int64_t place(int64_t edge) const {
     const int64_t id = edge_id(a.csr, edge);
-    return static_cast<uint64_t>(id) < static_cast<uint64_t>(a.csr.edges) ? id * a.heads + head : -1;
+    return static_cast<uint64_t>(id) < static_cast<uint64_t>(a.csr.edges) ? id * a.heads + head
+                                                                          : -1;
   }
   __device__ Acc score(int64_t at) const {
     return at < 0 ? not_a_number<Acc>() : widen(__ldg(static_cast<const T*>(a.scores) + at));
@@ -89,11 +90,12 @@ __global__ void __launch_bounds__(32 * kWarps)
   __shared__ typename Math<T>::Acc shared[32 * kWarps];
   if (a.hubs.flag && *a.hubs.flag) return;  // the host has filled the result
   const bool hub = static_cast<int>(blockIdx.x) < hub_blocks;
-  for (int64_t tile = static_cast<int64_t>(blockIdx.y) * 32; tile < a.heads; tile += gridDim.y * 32) {
+  for (int64_t tile = static_cast<int64_t>(blockIdx.y) * 32; tile < a.heads;
+       tile += gridDim.y * 32) {
     const int held = static_cast<int>(a.heads - tile < 32 ? a.heads - tile : 32);
     const int head_bits = log2_up(held);
     const int lane_head = threadIdx.x & ((1 << head_bits) - 1);
-    SoftmaxTeam<T> team{a,  shared, head_bits, tile + lane_head, lane_head < held, hub, 0, 0};
+    SoftmaxTeam<T> team{a, shared, head_bits, tile + lane_head, lane_head < held, hub, 0, 0};
     const int64_t items = hub ? static_cast<int64_t>(*a.hubs.count) : a.csr.rows;
     int64_t item = hub ? blockIdx.x
                        : static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;

@@ -84,15 +84,17 @@ def _huge(device: Device, dtype: torch.dtype) -> None:
     assert out[:, 0, 63].tolist() == [2, 0, 3]
 
 
-# Numbers stand in the code: with dynamic=True Dynamo makes a symbol of a float that comes from elsewhere (also
-# from a default) and starts anew when an op wants its value, which counts as a second graph.
+# Numbers stand in the code: with dynamic=True Dynamo makes a symbol of a float that comes from elsewhere
+# (also from a default) and starts anew when an op wants its value, which counts as a second graph.
 
 
 def _call(run: Callable[..., torch.Tensor]) -> Call:
     return Call(run, _parts, lambda n, device: (*_graph(n, device), _seed(device)))
 
 
-def _error(message: str, change: Callable[[list[Any]], None]) -> tuple[str, Callable[[Device], tuple[Any, ...]]]:
+def _error(
+    message: str, change: Callable[[list[Any]], None]
+) -> tuple[str, Callable[[Device], tuple[Any, ...]]]:
     def make(device: Device) -> tuple[Any, ...]:
         args: list[Any] = [*_parts(9, device), None, *csr(9, device).values()]
         change(args)
@@ -140,7 +142,9 @@ NEIGHBOR_ATTENTION = Op(
         _error("a_src must have shape [9, 2] (sources, heads), got [8, 2]", _put(1, lambda t: t[:8])),
         _error("a_dst must have shape [9, 2] (destinations, heads), got [9]", _put(2, lambda t: t[:, 0])),
         _error("a_edge must have the dtype of x (float32), got float64", _put(3, lambda t: t.double())),
-        _error("seed must be int64 with 1 element, got int32 with 1", _put(4, lambda _: torch.tensor(1).int())),
+        _error(
+            "seed must be int64 with 1 element, got int32 with 1", _put(4, lambda _: torch.tensor(1).int())
+        ),
         _error("indptr must have 1 dimension, got 2", _put(5, lambda t: t[None])),
         (
             "neighbor_attention: dropout must be between 0 and 1, got 1.5",
@@ -206,7 +210,8 @@ NEIGHBOR_ATTENTION_GRAD = Op(
     ],
     errors=[
         (
-            "neighbor_attention_grad: grad must have shape [9, 2, 3] (destinations, heads, channels), got [9, 2, 2]",
+            "neighbor_attention_grad: grad must have shape [9, 2, 3] (destinations, heads, channels), "
+            "got [9, 2, 2]",
             lambda device: (
                 _x(9, device, torch.float32)[:, :, :2], None,
                 *_grad_args(9, device, torch.float32, *_parts(9, device)),
@@ -298,7 +303,8 @@ EDGE_SOFTMAX_GRAD = Op(
 
 def _gatv2_parts(n: int, device: Device, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     return (
-        _x(n, device, dtype), _x(n, device, dtype, 5) + 0.013, distinct(2, 3, device=device, dtype=dtype, seed=6),
+        _x(n, device, dtype), _x(n, device, dtype, 5) + 0.013,
+        distinct(2, 3, device=device, dtype=dtype, seed=6),
         distinct(_edges(n), 2, 3, device=device, dtype=dtype, seed=7) + 0.0171,
     )  # fmt: skip
 

@@ -16,8 +16,8 @@ void __stcs(T* at, T value) {
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline double __hiloint2double(int high, int low) {
-  const uint64_t bits = static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 |
-                        static_cast<uint32_t>(low);
+  const uint64_t bits =
+      static_cast<uint64_t>(static_cast<uint32_t>(high)) << 32 | static_cast<uint32_t>(low);
   double value;
   std::memcpy(&value, &bits, 8);
   return value;
@@ -78,8 +78,8 @@ struct Walk {
   Hubs hubs;
 
   Walk(const Problem& p, const Csr& csr, bool vector, int64_t partial)
-      : plan(plan_rows(static_cast<Dtype>(p.dtype), vector, csr.rows, csr.edges, p.heads, p.channels,
-                       partial, p.checked, false, 2)),
+      : plan(plan_rows(static_cast<Dtype>(p.dtype), vector, csr.rows, csr.edges, p.heads,
+                       p.channels, partial, p.checked, false, 2)),
         space(plan.space_bytes) {
     if (plan.space_bytes == 0) return;
     hubs = {reinterpret_cast<int*>(space.at), reinterpret_cast<unsigned long long*>(space.at + 8),
@@ -111,11 +111,13 @@ int main() {
     const Memory x = read(p.columns * width * size, shift);
     const Memory a_src = read(p.columns * p.heads * size), a_dst = read(p.rows * p.heads * size);
     const Memory a_edge = read(p.edges * p.heads * size), seed = read(8);
-    const Memory grad = read(p.rows * width * size, shift), grad_lse = read(p.rows * p.heads * wide);
+    const Memory grad = read(p.rows * width * size, shift),
+                 grad_lse = read(p.rows * p.heads * wide);
     const Memory x_dst = read(p.rows * width * size, shift), att = read(width * size);
     const Memory edge = read(p.edges * width * size);
     const Csr csr{indptr.at, indices.at, ids.at, true, false, p.rows, p.columns, p.edges};
-    const Csr transpose{t_indptr.at, t_indices.at, t_ids.at, true, false, p.columns, p.rows, p.edges};
+    const Csr transpose{t_indptr.at, t_indices.at, t_ids.at, true,
+                        false,       p.columns,    p.rows,   p.edges};
     const bool vector = p.channels * size % 16 == 0 && p.offset == 0;
     Scores scores{};
     scores.a_edge = p.terms & 4 ? a_edge.at : nullptr;

@@ -1,4 +1,5 @@
-"""Graphs from whatever a layer is given: a Graph, an edge_index, a sparse matrix; self-loops for attention."""
+"""Graphs from whatever a layer is given: a Graph, an edge_index, a sparse matrix; self-loops for
+attention."""
 
 import weakref
 from collections.abc import Callable, Hashable
@@ -19,7 +20,8 @@ def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]
     """build(), kept while the tensor lives and its version stays; what else it depends on is `what`.
 
     A view of a tensor (edge_index[1]) is found by the tensor that it is a view of: views are made anew by
-    every caller. A tensor made under inference_mode has no version that would tell of changes: nothing is kept.
+    every caller. A tensor made under inference_mode has no version that would tell of changes: nothing is
+    kept.
     """
     if torch.compiler.is_compiling():
         fail("an edge_index cannot be converted while tracing: make a Graph of it first")
@@ -101,8 +103,8 @@ def _add_loops(graph: Graph) -> tuple[Graph, torch.Tensor]:
 
 
 def edges_as_sources(graph: Graph) -> Graph:
-    """The graph in which the edges of `graph` that are no loops are the sources of their destinations: sums over
-    it reduce [num_edges, ..] to [num_dst, ..]. Kept with the graph."""
+    """The graph in which the edges of `graph` that are no loops are the sources of their destinations: sums
+    over it reduce [num_edges, ..] to [num_dst, ..]. Kept with the graph."""
 
     def build() -> tuple[Graph, None]:
         kept = graph.indices.long() != graph.destinations().long()

@@ -22,4 +22,6 @@ def set_lazy_error(layer: torch.nn.Module, channels: Any) -> None:
     sizes = channels if isinstance(channels, (tuple, list)) else (channels,)
     if any(size < 0 for size in sizes):
         name = type(layer).__name__
-        raise ValueError(f"{name}: in_channels must be given, got {channels} (sizes are not taken from inputs)")
+        raise ValueError(
+            f"{name}: in_channels must be given, got {channels} (sizes are not taken from inputs)"
+        )

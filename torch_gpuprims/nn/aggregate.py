@@ -7,8 +7,8 @@ from ._edges import Edges, as_graph
 
 
 class NeighborAggregation(torch.nn.Module):
-    """Reduces the features of each node's neighbours: forward(x [num_src, ...], graph, edge_weight=None), where
-    an edge_index [2, num_edges] over the rows of x may stand for the graph."""
+    """Reduces the features of each node's neighbours: forward(x [num_src, ...], graph, edge_weight=None),
+    where an edge_index [2, num_edges] over the rows of x may stand for the graph."""
 
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()

@@ -45,7 +45,8 @@ class _Attention(torch.nn.Module):
             torch.nn.init.zeros_(parameter) if name == "bias" else torch.nn.init.xavier_uniform_(parameter)
 
     def prepare(self, graph: Graph) -> Graph:
-        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture; returns the graph."""
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture; returns the
+        graph."""
         looped = graph
         if self.add_self_loops:
             looped = with_attention_loops(graph)[0]
@@ -101,7 +102,7 @@ class _Attention(torch.nn.Module):
         alpha, view = edge_softmax(graph, scores), EdgeView(graph.csr)
         if dropout > 0:
             assert seed is not None
-            alpha = alpha * dropout_factors(seed, *alpha.shape, dropout).to(alpha.dtype)
+            alpha = alpha * dropout_factors(seed, alpha.shape[0], alpha.shape[1], dropout).to(alpha.dtype)
         edge_index = torch.stack([view.src, view.dst])
         if origin is None:
             return edge_index, alpha
@@ -192,12 +193,21 @@ class GATConv(_Attention):
         a_edge = None
         if edge_attr is not None and self.lin_edge is not None:
             assert self.att_edge is not None
-            a_edge = self._edge_terms(given, origin, edge_attr, self._folded(self.lin_edge.weight, self.att_edge))
+            a_edge = self._edge_terms(
+                given, origin, edge_attr, self._folded(self.lin_edge.weight, self.att_edge)
+            )
             assert a_edge is not None
             a_edge = a_edge.to(hidden.dtype)
         dropout, seed = self._seed(hidden)
         out = neighbor_attention(
-            hidden, looped, a_src, a_dst, a_edge, negative_slope=self.negative_slope, dropout=dropout, seed=seed
+            hidden,
+            looped,
+            a_src,
+            a_dst,
+            a_edge,
+            negative_slope=self.negative_slope,
+            dropout=dropout,
+            seed=seed,
         )
         out = self._finish(out, x_dst)
         if not return_attention_weights:
@@ -213,8 +223,8 @@ class GATConv(_Attention):
 class GATv2Conv(_Attention):
     """GATv2 (Brody, Alon and Yahav, 2022), with the arguments, state and results of PyG's GATv2Conv.
 
-    State: lin_l and lin_r (weights Glorot uniform, biases as in torch.nn.Linear), att [1, heads, out_channels],
-    with edge_dim lin_edge.weight, with residual res.weight, bias (zeros).
+    State: lin_l and lin_r (weights Glorot uniform, biases as in torch.nn.Linear), att [1, heads,
+    out_channels], with edge_dim lin_edge.weight, with residual res.weight, bias (zeros).
 
     Without edge features nothing of size edges * channels is made; with them, lin_edge's product is.
     """
@@ -262,9 +272,7 @@ class GATv2Conv(_Attention):
             left, right, self.att[0].to(left.dtype), looped, edge, negative_slope=self.negative_slope
         )
         dropout, seed = self._seed(left)
-        out = neighbor_attention(
-            left, looped, a_edge=scores, negative_slope=1.0, dropout=dropout, seed=seed
-        )
+        out = neighbor_attention(left, looped, a_edge=scores, negative_slope=1.0, dropout=dropout, seed=seed)
         out = self._finish(out, x_dst)
         if not return_attention_weights:
             return out

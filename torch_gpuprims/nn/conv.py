@@ -51,11 +51,10 @@ class GCNConv(torch.nn.Module):
             graph.gcn_norm(None, self.improved, bool(self.add_self_loops), self.lin.weight.dtype)[0].prepare()
         return graph.prepare()
 
-    def forward(
-        self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
         """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
-        a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes, out_channels]."""
+        a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes,
+        out_channels]."""
         graph, weight = self._normalized(as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype)
         hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
         if weight is not None:

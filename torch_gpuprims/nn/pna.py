@@ -17,6 +17,9 @@ _LEAST_VARIANCE = 1e-5  # PyG's: a smaller deviation counts as 0
 class DegreeScalers(torch.nn.Module):
     """The averages of degree and its logarithm over the training set, under PyG's names."""
 
+    avg_deg_lin: torch.Tensor
+    avg_deg_log: torch.Tensor
+
     def __init__(self, deg: torch.Tensor, train_norm: bool) -> None:
         super().__init__()
         deg = deg.double()
@@ -50,9 +53,9 @@ class DegreeScalers(torch.nn.Module):
 class PNAConv(torch.nn.Module):
     """Principal neighbourhood aggregation (Corso and others, 2020), with PyG's arguments, state and results.
 
-    A message is a linear layer of the two ends, W_1 x_destination + W_2 x_source + b, so every reducer of messages
-    is one of the sources' W_2 x, shifted by the destination's part: nothing of size edges * channels is made.
-    For that, pre_layers must be 1 and edges have no features (ValueError otherwise).
+    A message is a linear layer of the two ends, W_1 x_destination + W_2 x_source + b, so every reducer of
+    messages is one of the sources' W_2 x, shifted by the destination's part: nothing of size edges * channels
+    is made. For that, pre_layers must be 1 and edges have no features (ValueError otherwise).
 
     Args:
         aggregators: several of "sum" ("add"), "mean", "min", "max", "var", "std".
@@ -73,7 +76,9 @@ class PNAConv(torch.nn.Module):
             if unknown:
                 raise ValueError(f"PNAConv: {name} must be among {', '.join(known)}, got {unknown[0]!r}")
         if pre_layers != 1 or edge_dim is not None:
-            raise ValueError("PNAConv: pre_layers must be 1 and edge_dim None (messages are not linear otherwise)")
+            raise ValueError(
+                "PNAConv: pre_layers must be 1 and edge_dim None (messages are not linear otherwise)"
+            )
         if out_channels % towers or (divide_input and in_channels % towers):
             raise ValueError(f"PNAConv: channels must be multiples of towers ({towers})")
         self.in_channels, self.out_channels, self.towers = in_channels, out_channels, towers
@@ -103,15 +108,21 @@ class PNAConv(torch.nn.Module):
     def forward(self, x: torch.Tensor, graph: Edges) -> torch.Tensor:
         """x [num_nodes, in_channels] and a Graph, edge_index or sparse matrix: [num_nodes, out_channels]."""
         graph = as_graph(graph, x.shape[0])
-        parts = [x[:, i * self.F_in : (i + 1) * self.F_in] if self.divide_input else x for i in range(self.towers)]
+        parts = [
+            x[:, i * self.F_in : (i + 1) * self.F_in] if self.divide_input else x for i in range(self.towers)
+        ]
         weights = [tower[0].weight.split(self.F_in, 1) for tower in self.pre_nns]  # type: ignore[index,operator]
         own = torch.cat(
             [torch.nn.functional.linear(p, w[0], tower[0].bias)  # type: ignore[index]
              for p, w, tower in zip(parts, weights, self.pre_nns, strict=True)], 1
         )  # fmt: skip
-        other = torch.cat([torch.nn.functional.linear(p, w[1]) for p, w in zip(parts, weights, strict=True)], 1)
+        other = torch.cat(
+            [torch.nn.functional.linear(p, w[1]) for p, w in zip(parts, weights, strict=True)], 1
+        )
         degree = graph.degree().to(own.dtype)[:, None]
-        reduced = self._reduce(own, other, graph, degree)  # a matrix an aggregator, [num_nodes, towers * F_in]
+        reduced = self._reduce(
+            own, other, graph, degree
+        )  # a matrix an aggregator, [num_nodes, towers * F_in]
         every = []
         for scaler in self.scalers:
             factor = None if scaler == "identity" else self.aggr_module.factor(scaler, degree)

@@ -15,8 +15,9 @@ from ._edges import cached_graph
 
 
 def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
-    """The graph in which the nodes are the sources of the graph that `batch` puts them in; kept while the tensor
-    lives unchanged. batch: int64 [num_nodes], in any order; size: the number of graphs, by default the last + 1."""
+    """The graph in which the nodes are the sources of the graph that `batch` puts them in; kept while the
+    tensor lives unchanged. batch: int64 [num_nodes], in any order; size: the number of graphs, by default the
+    last + 1."""
 
     def build() -> Graph:
         count = (int(batch.max()) + 1 if len(batch) else 0) if size is None else size
@@ -47,7 +48,8 @@ def global_mean_pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | No
 
 
 def global_max_pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None = None) -> torch.Tensor:
-    """The maximum of each graph's nodes; as global_add_pool. The gradient goes to the first of equal nodes."""
+    """The maximum of each graph's nodes; as global_add_pool. The gradient goes to the first of equal
+    nodes."""
     return _pool(x, batch, size, "max")
 
 
@@ -79,8 +81,8 @@ class TopKPooling(torch.nn.Module):
 
     Args:
         ratio: the share of a graph's nodes to keep (rounded up), or from 1 on their number.
-        min_score: instead keep nodes whose score, a softmax over their graph, is greater (or the graph's best).
-        nonlinearity: "tanh", "sigmoid", "relu" or a function.
+        min_score: instead keep nodes whose score, a softmax over their graph, is greater (or the graph's
+        best). nonlinearity: "tanh", "sigmoid", "relu" or a function.
 
     Of equal scores the lower node is kept (PyG leaves that open).
     """
@@ -91,10 +93,16 @@ class TopKPooling(torch.nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if isinstance(nonlinearity, str) and nonlinearity not in _ACTS:
+            known = ", ".join(_ACTS)
             raise ValueError(
-                f"TopKPooling: nonlinearity must be a function or one of {', '.join(_ACTS)}, got {nonlinearity!r}"
+                f"TopKPooling: nonlinearity must be a function or one of {known}, got {nonlinearity!r}"
             )
-        self.in_channels, self.ratio, self.min_score, self.multiplier = in_channels, ratio, min_score, multiplier
+        self.in_channels, self.ratio, self.min_score, self.multiplier = (
+            in_channels,
+            ratio,
+            min_score,
+            multiplier,
+        )
         self.act = _ACTS[nonlinearity] if isinstance(nonlinearity, str) else nonlinearity
         self.select = _Select(in_channels)
 
@@ -105,8 +113,9 @@ class TopKPooling(torch.nn.Module):
         self, x: torch.Tensor, edge_index: torch.Tensor, edge_attr: torch.Tensor | None = None,
         batch: torch.Tensor | None = None, attn: torch.Tensor | None = None,
     ) -> tuple[Any, ...]:  # fmt: skip
-        """(x, edge_index, edge_attr, batch, perm, score) of the nodes kept: perm says which they were, graph by
-        graph from the best. batch must not decrease. Waits for the device: the sizes depend on the data."""
+        """(x, edge_index, edge_attr, batch, perm, score) of the nodes kept: perm says which they were, graph
+        by graph from the best. batch must not decrease. Waits for the device: the sizes depend on the
+        data."""
         if batch is None:
             batch = edge_index.new_zeros(x.shape[0])
         values = x if attn is None else attn

@@ -19,9 +19,8 @@ def reducers(layer: str, aggr: str | Sequence[str]) -> list[str]:
     names = [aggr] if isinstance(aggr, str) else list(aggr)
     unknown = [name for name in names if name not in _NAMES]
     if unknown or not names:
-        raise ValueError(
-            f"{layer}: aggr must be one or several of {', '.join(_NAMES)}, got {unknown[0] if unknown else aggr!r}"
-        )
+        known, wrong = ", ".join(_NAMES), unknown[0] if unknown else aggr
+        raise ValueError(f"{layer}: aggr must be one or several of {known}, got {wrong!r}")
     return [_NAMES[name] for name in names]
 
 
@@ -71,9 +70,13 @@ class SAGEConv(torch.nn.Module):
         graph = as_graph(graph, num_src, num_dst)
         if self.project:
             x_src = self.lin(x_src).relu()
-        narrow = x_src.shape[1] > self.out_channels and len(self.reduce) == 1 and self.reduce[0] in ("sum", "mean")
+        narrow = (
+            x_src.shape[1] > self.out_channels and len(self.reduce) == 1 and self.reduce[0] in ("sum", "mean")
+        )
         if narrow:
-            out = neighbor_aggregate(functional.linear(x_src, self.lin_l.weight), graph, reduce=self.reduce[0])
+            out = neighbor_aggregate(
+                functional.linear(x_src, self.lin_l.weight), graph, reduce=self.reduce[0]
+            )
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
             parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
@@ -87,7 +90,8 @@ class SAGEConv(torch.nn.Module):
 
 
 class GINConv(torch.nn.Module):
-    """Graph isomorphism network (Xu and others, 2019): nn((1 + eps) x + sum of the sources' x), as PyG's GINConv.
+    """Graph isomorphism network (Xu and others, 2019): nn((1 + eps) x + sum of the sources' x), as PyG's
+    GINConv.
 
     State: that of `nn` under its name, and eps [1], a parameter with train_eps and a buffer otherwise.
     """
