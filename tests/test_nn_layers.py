@@ -42,8 +42,12 @@ def agree(theirs, ours, *args, **kwargs):
             torch.testing.assert_close(grads[1][name], grad, atol=5e-5, rtol=2e-4, msg=name)
 
 
+def pair_of(name, *args, **kwargs):
+    return getattr(geometric, name)(*args, **kwargs), getattr(nn, name)(*args, **kwargs)
+
+
 def pair(name, *args, device, **kwargs):
-    both = getattr(geometric, name)(*args, **kwargs), getattr(nn, name)(*args, **kwargs)
+    both = pair_of(name, *args, **kwargs)
     for layer in both:
         layer.to(device)
         if isinstance(getattr(layer, "bias", None), torch.Tensor):
@@ -125,6 +129,24 @@ def test_bipartite(name, args, device):
         (draw(NODES, WIDTH, device=device), draw(10, 5, device=device)),
         ends,
     )
+
+
+def test_initial_parameters_spread_as_pyg_s():
+    """The same distributions: zeros where PyG has zeros, elsewhere uniform within equal bounds."""
+    deg = torch.tensor([1, 5, 9])
+    made = [
+        ("GCNConv", (40, 80), {}), ("SAGEConv", (40, 80), {"project": True}),
+        ("GATConv", (40, 20, 30), {"edge_dim": 25, "residual": True}),
+        ("GATv2Conv", (40, 20, 30), {"edge_dim": 25}), ("PNAConv", (40, 80, ["mean"], ["identity"], deg), {}),
+        ("TopKPooling", (400,), {}),
+    ]  # fmt: skip
+    for name, args, kwargs in made:
+        both = pair_of(name, *args, **kwargs)
+        theirs, ours = (dict(layer.named_parameters()) for layer in both)
+        assert theirs.keys() == ours.keys()
+        for key, expected in theirs.items():
+            most, ours_most = expected.abs().max().item(), ours[key].abs().max().item()
+            assert abs(most - ours_most) <= 0.25 * most, (name, key, most, ours_most)
 
 
 @pytest.mark.parametrize("name, args", [("GATConv", (WIDTH, 8, 2)), ("SAGEConv", (WIDTH, 8))])

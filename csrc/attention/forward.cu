@@ -124,7 +124,8 @@ struct ForwardWarp {
 };
 
 template <class T, int kVec>
-__global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(6))
+__global__ void __launch_bounds__(32 * kWarps,
+                                  blocks_held<T, kVec>(sizeof(T) == 4 && kVec > 1 ? 7 : 6))
     attend_rows(const __grid_constant__ ForwardArgs a, const int64_t tiles, const int hub_blocks) {
   using Warp = ForwardWarp<T, kVec>;
   const bool bad = a.hubs.flag && *a.hubs.flag;

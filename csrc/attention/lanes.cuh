@@ -116,8 +116,8 @@ struct Columns {
   }
 };
 
-// Blocks that a multiprocessor shall hold, as many as spill nothing (6: 80 registers, 5: 96, 4:
-// 128).
+// Blocks that a multiprocessor shall hold, as many as spill nothing (7: 72 registers, 6: 80, 5: 96,
+// 4: 128).
 template <class T, int kVec>
 constexpr int blocks_held(int most) {
   return sizeof(T) == 8 || (sizeof(T) == 2 && kVec == 1) ? 4 : most;

@@ -42,7 +42,9 @@ class _Attention(torch.nn.Module):
         for module in self.children():
             module.reset_parameters()  # type: ignore[operator]
         for name, parameter in self.named_parameters(recurse=False):
-            torch.nn.init.zeros_(parameter) if name == "bias" else torch.nn.init.xavier_uniform_(parameter)
+            # PyG's Glorot of [1, heads, channels]: torch's would count the heads as inputs.
+            bound = 0.0 if name == "bias" else (6 / sum(parameter.shape[-2:])) ** 0.5
+            torch.nn.init.uniform_(parameter, -bound, bound)
 
     def prepare(self, graph: Graph) -> Graph:
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture; returns the
