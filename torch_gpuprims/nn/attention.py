@@ -32,11 +32,17 @@ class _Attention(torch.nn.Module):
         self.concat, self.negative_slope, self.dropout = concat, negative_slope, dropout
         self.add_self_loops, self.edge_dim, self.fill_value = add_self_loops, edge_dim, fill_value
         self.residual = residual
-        self.lin_edge = None if edge_dim is None else glorot_linear(edge_dim, heads * out_channels, False)
-        total = out_channels * (heads if concat else 1)
+        self._with_bias = bias
+
+    def _complete(self) -> None:
+        """The parts that PyG makes last: the order of parameters is what optimizers' checkpoints go by."""
+        in_channels, edge_dim, width = self.in_channels, self.edge_dim, self.heads * self.out_channels
+        self.lin_edge = None if edge_dim is None else glorot_linear(edge_dim, width, False)
+        total = width if self.concat else self.out_channels
         into = in_channels if isinstance(in_channels, int) else in_channels[1]
-        self.res = glorot_linear(into, total, False) if residual else None
-        self.bias = torch.nn.Parameter(torch.empty(total)) if bias else None
+        self.res = glorot_linear(into, total, False) if self.residual else None
+        self.bias = torch.nn.Parameter(torch.empty(total)) if self._with_bias else None
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         for module in self.children():
@@ -155,7 +161,7 @@ class GATConv(_Attention):
         self.att_src = torch.nn.Parameter(torch.empty(1, heads, out_channels))
         self.att_dst = torch.nn.Parameter(torch.empty(1, heads, out_channels))
         self.att_edge = None if edge_dim is None else torch.nn.Parameter(torch.empty(1, heads, out_channels))
-        self.reset_parameters()
+        self._complete()
 
     def _folded(self, weight: torch.Tensor, *attention: torch.Tensor) -> torch.Tensor:
         """<att[h], (W x)[h]> = <W[h].T att[h], x>: [len(attention) * heads, in_channels]."""
@@ -247,7 +253,7 @@ class GATv2Conv(_Attention):
         self.lin_l = glorot_linear(into[0], width, bias)
         self.lin_r = self.lin_l if share_weights else glorot_linear(into[1], width, bias)
         self.att = torch.nn.Parameter(torch.empty(1, heads, out_channels))
-        self.reset_parameters()
+        self._complete()
 
     def forward(
         self, x: Any, graph: Edges, edge_attr: torch.Tensor | None = None,
