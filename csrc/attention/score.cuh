@@ -4,6 +4,11 @@
 
 namespace gpuprims::attention {
 
+template <class Acc>
+struct alignas(16) Stats {  // of a destination and head
+  Acc a_dst, lse, delta, unused;
+};
+
 template <class T>
 struct EdgeScore {
   using Acc = typename Math<T>::Acc;

@@ -29,6 +29,7 @@ inline float __int_as_float(int bits) { return __uint_as_float(static_cast<unsig
 #include "attention/gatv2.cu"
 #include "attention/prepare.cu"
 #include "attention/softmax.cu"
+#include "attention/stats.cu"
 
 using namespace gpuprims;
 using namespace gpuprims::attention;
