@@ -2,8 +2,8 @@
 
 import torch
 
+from . import _explain, attention_grad
 from . import _native as _native
-from . import attention_grad
 from ._dispatch import reraise
 from .graph import Graph
 
@@ -18,7 +18,9 @@ def _check_graph(op: str, graph: object) -> None:
         )
 
 
-def _transpose(op: str, name: str, graph: Graph, x: torch.Tensor, *others: torch.Tensor | None):
+def _transpose(
+    op: str, name: str, graph: Graph, x: torch.Tensor, *others: torch.Tensor | None
+) -> tuple[torch.Tensor | None, ...]:
     """The transpose where a gradient may need it; the raw op sees the number of sources in it alone."""
     transpose = graph.transpose_for(x, *others)
     if transpose is None and x.dim() > 0 and x.shape[0] < graph.num_src:
@@ -115,11 +117,14 @@ def neighbor_attention(
     if dropout > 0 and seed is None:
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64, device=x.device)
     try:
-        return attention_grad.attention(
+        out = attention_grad.attention(
             (x, a_src, a_dst, a_edge), seed, graph.csr, transpose, negative_slope, dropout, graph.promises
         )[0]
     except RuntimeError as error:
         reraise(error)
+    if _explain.enabled:
+        _explain.log(op, x, graph)
+    return out
 
 
 def gatv2_score(
