@@ -28,7 +28,10 @@ BUDGET_S = 450
 STEPS = ("tests", "sanitize", "bench")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Test files beside tests/test_<op>.py; globs, so a file may come later.
-TESTS = {"aggregate": ("tests/test_graph*.py", "tests/test_nn*.py")}
+TESTS = {
+    "aggregate": ("tests/test_graph*.py", "tests/test_nn*.py"),
+    "attention": ("tests/test_nn_layers.py", "tests/test_nn_inputs.py", "tests/test_pyg.py"),
+}
 #: xunit1 keeps the properties that tests record.
 FLAGS = ("-o", "junit_family=xunit1", "-p", "no:cacheprovider")
 #: Where pytest-xdist is there, tests share the machine: minutes with a GPU are dear.

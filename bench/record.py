@@ -18,12 +18,15 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results/h200"
 TARGETS = ROOT / "bench/targets.json"
 PARTS = ("tests", "sanitizer", "cases")
-OPS = ("topk", "sort", "reduce", "aggregate", "reorder")
+OPS = ("topk", "sort", "reduce", "aggregate", "reorder", "attention")
 SHARED = {
     "aggregate": ("graph.py", "nn", "pyg.py"),
+    "attention": ("graph.py", "nn", "pyg.py"),
     "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
     "topk": ("segments.py",),
 }
+#: Slices that another one is built on: its layers call them too.
+BUILT_ON = {"attention": ("aggregate",)}
 CODE = {".h", ".cuh", ".cpp", ".cu", ".py"}
 
 
@@ -35,7 +38,9 @@ def ops() -> list[str]:
 def sources(op: str) -> list[Path]:
     """Every file whose change makes the record of `op` stale."""
     package = ROOT / "torch_gpuprims"
-    roots = [ROOT / "csrc/common", ROOT / "csrc" / op, *package.glob(f"{op}*")]
+    roots = [ROOT / "csrc/common"]
+    for name in (op, *BUILT_ON.get(op, ())):
+        roots += [ROOT / "csrc" / name, *package.glob(f"{name}*")]
     roots += [package / name for name in SHARED.get(op, ())]
     files = {file for root in roots for file in ([root] if root.is_file() else root.rglob("*"))}
     return sorted(file for file in files if file.suffix in CODE)

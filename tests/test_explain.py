@@ -126,3 +126,15 @@ def test_log_and_forced_algorithm_by_environment() -> None:
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert "topk float32 [1, 5000] k=2 -> sort" in done.stderr
     assert not torch_gpuprims._explain.enabled
+
+
+def test_neighbor_attention_names_lanes_and_hubs() -> None:
+    indptr = torch.tensor([0, 2000, 2003])
+    graph = Graph.from_csr(indptr, torch.zeros(2003, dtype=torch.int64), num_src=2)
+    line = explain("neighbor_attention", torch.empty(2, 4, 16), graph)
+    assert line.startswith(
+        "neighbor_attention float32 [2 rows, 2003 edges, 4 heads, 16 channels] -> warp_row, 4 lanes a head, "
+        "batches of 8 edges, 16-byte loads, 1 tiles"
+    )
+    assert "rows from 1024 edges cut every 512" in line
+    assert "2-byte loads" in explain("neighbor_attention", torch.empty(2, 3, 7).half(), graph)

@@ -3,6 +3,7 @@
 from . import _native as _native
 from ._explain import explain
 from .aggregate import neighbor_aggregate
+from .attention import edge_softmax, gatv2_score, neighbor_attention
 from .compile_reduction import Reduction, compile_reduction
 from .graph import Graph
 from .histogram import bincount, histogram
@@ -42,10 +43,13 @@ __all__ = [
     "bincount",
     "compile_reduction",
     "dot",
+    "edge_softmax",
     "explain",
+    "gatv2_score",
     "histogram",
     "merge_topk",
     "neighbor_aggregate",
+    "neighbor_attention",
     "reduce",
     "segment_expand",
     "segment_reduce",

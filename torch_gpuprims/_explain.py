@@ -95,6 +95,13 @@ def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     return f"{text}; {graph.schedule}{where}"
 
 
+def _neighbor_attention(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
+    count, where = _multiprocessors(x)
+    sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, x.shape[1], x.shape[2]))
+    dtype = _DTYPES.index(x.dtype)
+    return _text(library.gpuprims_explain_attention, dtype, *sizes, graph.promises, count) + where
+
+
 def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = None, **kwargs: Any) -> str:
     counted = isinstance(k, torch.Tensor)
     promises = getattr(indptr, "promises", 0)  # of Segments
@@ -174,6 +181,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "argsort": _sorting(False, True),
     "neighbor_aggregate": _neighbor_aggregate,
+    "neighbor_attention": _neighbor_attention,
     "reduce": _reduce,
     "segment_reduce": _segment_reduce,
     "segment_topk": _segment_topk,

@@ -6,6 +6,14 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
+from .attention import (
+    EDGE_SOFTMAX,
+    EDGE_SOFTMAX_GRAD,
+    GATV2_SCORE,
+    GATV2_SCORE_GRAD,
+    NEIGHBOR_ATTENTION,
+    NEIGHBOR_ATTENTION_GRAD,
+)
 from .reduce import DOT, REDUCE, STATS
 from .reduce_histogram import HISTOGRAM
 from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
@@ -35,6 +43,12 @@ OPS: dict[str, Op] = {
     "neighbor_aggregate": NEIGHBOR_AGGREGATE,
     "sddmm": SDDMM,
     "neighbor_extreme_grad": NEIGHBOR_EXTREME_GRAD,
+    "neighbor_attention": NEIGHBOR_ATTENTION,
+    "neighbor_attention_grad": NEIGHBOR_ATTENTION_GRAD,
+    "edge_softmax": EDGE_SOFTMAX,
+    "edge_softmax_grad": EDGE_SOFTMAX_GRAD,
+    "gatv2_score": GATV2_SCORE,
+    "gatv2_score_grad": GATV2_SCORE_GRAD,
 }
 
 __all__ = ["OPS", "Call", "Op"]

@@ -3,11 +3,12 @@
 import torch
 
 from ..aggregate import REDUCE, neighbor_aggregate
-from ..graph import Graph
+from ._edges import Edges, as_graph
 
 
 class NeighborAggregation(torch.nn.Module):
-    """Reduces the features of each node's neighbours: forward(x [num_src, ...], graph, edge_weight=None)."""
+    """Reduces the features of each node's neighbours: forward(x [num_src, ...], graph, edge_weight=None),
+    where an edge_index [2, num_edges] over the rows of x may stand for the graph."""
 
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()
@@ -17,8 +18,8 @@ class NeighborAggregation(torch.nn.Module):
             )
         self.reduce = reduce
 
-    def forward(self, x: torch.Tensor, graph: Graph, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
-        return neighbor_aggregate(x, graph, edge_weight, self.reduce)
+    def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
+        return neighbor_aggregate(x, as_graph(graph, x.shape[0]), edge_weight, self.reduce)
 
     def extra_repr(self) -> str:
         return f"reduce={self.reduce!r}"

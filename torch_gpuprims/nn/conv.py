@@ -1,10 +1,11 @@
-"""Graph convolutions with PyTorch Geometric's arguments, parameter names and initialisation."""
+"""GCNConv with PyTorch Geometric's arguments, parameter names and initialisation."""
 
 import torch
 
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
-from ._edges import as_graph
+from ._edges import Edges, as_graph
+from ._linear import set_lazy_error
 
 
 class GCNConv(torch.nn.Module):
@@ -16,15 +17,20 @@ class GCNConv(torch.nn.Module):
         improved: A + 2I in place of A + I.
         cached: keep the normalised graph of the first call for all later ones, whatever they are given. It is
             rarely needed: without edge_weight the normalisation is kept with the Graph anyway.
-        add_self_loops: a loop on every node that has none.
+        add_self_loops: a loop on every node that has none; by default as normalize.
         normalize: False takes A and edge_weight as they are.
     """
 
     def __init__(
         self, in_channels: int, out_channels: int, improved: bool = False, cached: bool = False,
-        add_self_loops: bool = True, normalize: bool = True, bias: bool = True,
+        add_self_loops: bool | None = None, normalize: bool = True, bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
+        set_lazy_error(self, in_channels)
+        if add_self_loops is None:
+            add_self_loops = normalize
+        if add_self_loops and not normalize:
+            raise ValueError("GCNConv: add_self_loops needs normalize=True")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.improved, self.cached = improved, cached
         self.add_self_loops, self.normalize = add_self_loops, normalize
@@ -39,11 +45,16 @@ class GCNConv(torch.nn.Module):
             torch.nn.init.zeros_(self.bias)
         self._cached = None
 
-    def forward(
-        self, x: torch.Tensor, graph: Graph | torch.Tensor, edge_weight: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges],
-        whose Graph is kept while the tensor lives unchanged. Returns [num_nodes, out_channels]."""
+    def prepare(self, graph: Graph) -> Graph:
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
+        if self.normalize:
+            graph.gcn_norm(None, self.improved, bool(self.add_self_loops), self.lin.weight.dtype)[0].prepare()
+        return graph.prepare()
+
+    def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
+        """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
+        a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes,
+        out_channels]."""
         graph, weight = self._normalized(as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype)
         hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
         if weight is not None:

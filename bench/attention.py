@@ -1,0 +1,3 @@
+"""The benchmark of the attention slice is that of the layers, GATConv among them."""
+
+from bench.layers import main as main

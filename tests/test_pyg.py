@@ -1,0 +1,108 @@
+"""accelerate and the Aggregation, inside PyTorch Geometric's own models."""
+
+import copy
+
+import pytest
+import torch
+
+geometric = pytest.importorskip("torch_geometric.nn", reason="needs torch_geometric")
+from torch_gpuprims import nn, pyg  # noqa: E402
+
+NODES = 30
+
+
+def edges(device):
+    return torch.randint(NODES, (2, 140), generator=torch.Generator().manual_seed(0)).to(device)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, ends):
+        super().__init__()
+        deg = torch.bincount(torch.bincount(ends[1].cpu(), minlength=NODES))
+        hidden = torch.nn.Sequential(torch.nn.Linear(16, 9), torch.nn.ReLU(), torch.nn.Linear(9, 16))
+        self.first = geometric.GCNConv(12, 16)
+        self.middle = torch.nn.ModuleList([
+            geometric.SAGEConv(16, 16, aggr="max"), geometric.GINConv(hidden),
+            geometric.GATConv(16, 4, heads=4), geometric.GATv2Conv(16, 8, heads=2),
+            geometric.PNAConv(16, 16, ["mean", "std"], ["identity"], deg),
+        ])  # fmt: skip
+        self.again = self.middle[0]
+        self.cheb = geometric.ChebConv(16, 3, 2)
+
+    def forward(self, x, ends):
+        x = self.first(x, ends)
+        for layer in self.middle:
+            x = layer(x, ends).relu()
+        return self.cheb(self.again(x, ends), ends)
+
+
+def test_accelerate_keeps_parameters_and_results(device):
+    torch.manual_seed(0)
+    ends, x = edges(device), torch.randn(NODES, 12, dtype=torch.float64).to(device)
+    model = Model(ends).double().to(device)
+    before, state = copy.deepcopy(model), torch.get_rng_state()
+    parameters = {name: id(p) for name, p in model.named_parameters()}
+    report = pyg.accelerate(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {name: id(p) for name, p in model.named_parameters()} == parameters
+    assert sorted(kind for _, kind in report.replaced) == [
+        "GATConv", "GATv2Conv", "GCNConv", "GINConv", "PNAConv", "SAGEConv", "SAGEConv"
+    ]  # fmt: skip
+    assert report.left == [("cheb", "ChebConv", "no counterpart here")]
+    assert "left cheb: ChebConv (no counterpart here)" in str(report)
+    assert model.again is model.middle[0] and type(model.again) is nn.SAGEConv
+    expected, got = before(x, ends), model(x, ends)
+    torch.testing.assert_close(got, expected)
+    theirs = torch.autograd.grad(expected.sin().sum(), list(before.parameters()))
+    ours = torch.autograd.grad(got.sin().sum(), list(model.parameters()))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    before.load_state_dict(model.state_dict())
+    assert pyg.accelerate(model).replaced == []
+
+
+def test_accelerate_says_why_it_leaves_a_layer():
+    model = torch.nn.ModuleDict({
+        "flow": geometric.GCNConv(4, 4, flow="target_to_source"),
+        "lazy": geometric.SAGEConv(-1, 4),
+        "improved": geometric.GCNConv(4, 4, improved=True),
+        "median": geometric.SAGEConv(4, 4, aggr="median"),
+        "mul": geometric.GATConv(4, 4, edge_dim=2, fill_value="mul"),
+        "hooked": geometric.GINConv(torch.nn.Linear(4, 4)),
+    })  # fmt: skip
+    model["hooked"].register_forward_hook(lambda *_: None)
+    report = pyg.accelerate(model)
+    assert report.replaced == []
+    reasons = {name: why for name, _, why in report.left}
+    assert reasons["flow"] == "flow='target_to_source'" and reasons["hooked"] == "it has hooks"
+    assert "first call" in reasons["lazy"] and "improved" in reasons["improved"]
+    assert reasons["median"] == "aggr='median'" and reasons["mul"] == "fill_value='mul'"
+    alone = pyg.accelerate(geometric.GCNConv(4, 4))
+    assert "it is the model itself" in str(alone)
+
+
+class Sum(geometric.MessagePassing):
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.propagate(edge_index, x=x)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "add", "mean", "max", "min"])
+def test_aggregation_in_any_message_passing(reduce, device):
+    ends = edges(device)
+    x = torch.randn(NODES, 7, device=device, requires_grad=True)
+    results = [Sum(aggr=aggr)(x, ends) for aggr in (reduce, pyg.NeighborAggregation(reduce))]
+    torch.testing.assert_close(results[1], results[0])
+    grads = [torch.autograd.grad(out.sin().sum(), x)[0] for out in results]
+    torch.testing.assert_close(grads[1], grads[0])
+
+
+def test_aggregation_by_ptr_dim_and_nothing(device):
+    aggregate = pyg.NeighborAggregation("sum")
+    x, ptr = torch.randn(2, 6, 3, device=device), torch.tensor([0, 2, 2, 6], device=device)
+    expected = torch.stack([x[:, :2].sum(1), x[:, 2:2].sum(1), x[:, 2:].sum(1)], 1)
+    torch.testing.assert_close(aggregate(x, ptr=ptr, dim=1), expected)
+    index = torch.tensor([0, 0, 2, 2, 2, 2], device=device)
+    torch.testing.assert_close(aggregate(x, index, dim_size=3), expected)
+    assert aggregate(x[:, :0], index[:0], dim_size=2).eq(0).all()
+    with pytest.raises(ValueError, match="reduce must be one of"):
+        pyg.NeighborAggregation("median")

@@ -1,0 +1,132 @@
+"""SAGEConv and GINConv with PyTorch Geometric's arguments, parameter names and initialisation."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ..aggregate import REDUCE, neighbor_aggregate
+from ..graph import Graph
+from ._edges import Edges, as_graph, ends_of
+from ._linear import set_lazy_error
+
+#: PyG's names beside ours.
+_NAMES = {"add": "sum", **{name: name for name in REDUCE}}
+
+
+def reducers(layer: str, aggr: str | Sequence[str]) -> list[str]:
+    names = [aggr] if isinstance(aggr, str) else list(aggr)
+    unknown = [name for name in names if name not in _NAMES]
+    if unknown or not names:
+        known, wrong = ", ".join(_NAMES), unknown[0] if unknown else aggr
+        raise ValueError(f"{layer}: aggr must be one or several of {known}, got {wrong!r}")
+    return [_NAMES[name] for name in names]
+
+
+class SAGEConv(torch.nn.Module):
+    """GraphSAGE (Hamilton and others, 2017): W_l aggr(x of sources) + b + W_r x, as PyG's SAGEConv.
+
+    State: lin_l (weight and bias), with root_weight lin_r.weight, with project lin; all as torch.nn.Linear.
+
+    Args:
+        aggr: "mean", "sum" ("add"), "max" or "min", or several, whose results are concatenated.
+        normalize: divide each result by its length.
+        project: a linear layer and ReLU before the aggregation.
+
+    Sums and means of many channels that become few are taken after the linear layer, of which they are a
+    function: the same values but for rounding, with less to read.
+    """
+
+    def __init__(
+        self, in_channels: int | tuple[int, int], out_channels: int, aggr: str | Sequence[str] = "mean",
+        normalize: bool = False, root_weight: bool = True, project: bool = False, bias: bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        set_lazy_error(self, in_channels)
+        self.reduce = reducers("SAGEConv", aggr)
+        self.aggr = aggr
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.normalize, self.root_weight, self.project = normalize, root_weight, project
+        into = in_channels if isinstance(in_channels, (tuple, list)) else (in_channels, in_channels)
+        if project:
+            self.lin = torch.nn.Linear(into[0], into[0])
+        self.lin_l = torch.nn.Linear(into[0] * len(self.reduce), out_channels, bias)
+        if root_weight:
+            self.lin_r = torch.nn.Linear(into[1], out_channels, False)
+
+    def reset_parameters(self) -> None:
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+
+    def prepare(self, graph: Graph) -> Graph:
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
+        return graph.prepare()
+
+    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+        """x [num_nodes, in_channels], or (x_src, x_dst) where x_dst may be None; a Graph, an edge_index
+        [2, num_edges] or a sparse matrix [num_dst, num_src]. Returns [num_dst, out_channels]."""
+        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        graph = as_graph(graph, num_src, num_dst)
+        if self.project:
+            x_src = self.lin(x_src).relu()
+        narrow = (
+            x_src.shape[1] > self.out_channels and len(self.reduce) == 1 and self.reduce[0] in ("sum", "mean")
+        )
+        if narrow:
+            out = neighbor_aggregate(
+                functional.linear(x_src, self.lin_l.weight), graph, reduce=self.reduce[0]
+            )
+            out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
+        else:
+            parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
+            out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
+        if self.root_weight and x_dst is not None:
+            out = out + self.lin_r(x_dst[: out.shape[0]])
+        return functional.normalize(out, dim=-1) if self.normalize else out
+
+    def __repr__(self) -> str:
+        return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"
+
+
+class GINConv(torch.nn.Module):
+    """Graph isomorphism network (Xu and others, 2019): nn((1 + eps) x + sum of the sources' x), as PyG's
+    GINConv.
+
+    State: that of `nn` under its name, and eps [1], a parameter with train_eps and a buffer otherwise.
+    """
+
+    eps: torch.Tensor
+
+    def __init__(
+        self, nn: Callable[..., torch.Tensor], eps: float = 0.0, train_eps: bool = False, *, aggr: str = "add"
+    ) -> None:
+        super().__init__()
+        (self.reduce,) = reducers("GINConv", aggr)
+        self.nn, self.initial_eps = nn, eps
+        if train_eps:
+            self.eps = torch.nn.Parameter(torch.full((1,), float(eps)))
+        else:
+            self.register_buffer("eps", torch.full((1,), float(eps)))
+
+    def reset_parameters(self) -> None:
+        for module in self.nn.modules() if isinstance(self.nn, torch.nn.Module) else ():
+            reset = getattr(module, "reset_parameters", None)
+            if reset is not None:
+                reset()
+        self.eps.data.fill_(self.initial_eps)
+
+    def prepare(self, graph: Graph) -> Graph:
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
+        return graph.prepare()
+
+    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+        """As SAGEConv.forward; returns what nn makes of [num_dst, in_channels]."""
+        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        out = neighbor_aggregate(x_src, as_graph(graph, num_src, num_dst), reduce=self.reduce)
+        if x_dst is not None:
+            out = torch.addcmul(out, x_dst[: out.shape[0]], (1 + self.eps).to(out.dtype))
+        return self.nn(out)
+
+    def __repr__(self) -> str:
+        return f"GINConv(nn={self.nn})"
