@@ -29,13 +29,13 @@ STEPS = ("tests", "sanitize", "bench")
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Test files beside tests/test_<op>.py; globs, so a file may come later.
 TESTS = {
-    "aggregate": ("tests/test_graph*.py", "tests/test_nn*.py"),
+    "aggregate": ("tests/test_graph*.py", "tests/test_nn_conv.py"),
     "attention": ("tests/test_nn_layers.py", "tests/test_nn_inputs.py", "tests/test_pyg.py"),
 }
 #: xunit1 keeps the properties that tests record.
 FLAGS = ("-o", "junit_family=xunit1", "-p", "no:cacheprovider")
 #: Where pytest-xdist is there, tests share the machine: minutes with a GPU are dear.
-PARALLEL = ("-n", "8") if importlib.util.find_spec("xdist") else ()
+PARALLEL = ("-n", "auto") if importlib.util.find_spec("xdist") else ()
 EVERY_OP = ("tests/native", "tests/test_install.py")
 #: Builds a package, which says nothing about a GPU; CI runs it.
 ELSEWHERE = ("--deselect", "tests/test_install.py::test_wheel_serves_every_python")

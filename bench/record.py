@@ -19,14 +19,15 @@ RESULTS = ROOT / "bench/results/h200"
 TARGETS = ROOT / "bench/targets.json"
 PARTS = ("tests", "sanitizer", "cases")
 OPS = ("topk", "sort", "reduce", "aggregate", "reorder", "attention")
+GRAPH = ("graph.py", "graph_build.py", "graph_edges.py", "graph_reorder.py", "graph_tree.py")
 SHARED = {
-    "aggregate": ("graph.py", "nn", "pyg.py"),
-    "attention": ("graph.py", "nn", "pyg.py"),
+    "aggregate": (*GRAPH, "nn"),
+    "attention": (*GRAPH, "nn", "pyg.py"),
     "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
     "topk": ("segments.py",),
 }
-#: Slices that another one is built on: its layers call them too.
-BUILT_ON = {"attention": ("aggregate",)}
+#: Slices that another one is built on: it calls them too.
+BUILT_ON = {"attention": ("aggregate",), "topk": ("sort",)}
 CODE = {".h", ".cuh", ".cpp", ".cu", ".py"}
 
 

@@ -22,7 +22,8 @@ def _transpose(
     op: str, name: str, graph: Graph, x: torch.Tensor, *others: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, ...]:
     """The transpose where a gradient may need it; the raw op sees the number of sources in it alone."""
-    transpose = graph.transpose_for(x, *others)
+    # In the order given: attention does not follow a schedule.
+    transpose = None if graph.transpose_for(x, *others) is None else graph.transpose()
     if transpose is None and x.dim() > 0 and x.shape[0] < graph.num_src:
         raise RuntimeError(
             f"{op}: {name} must have at least {graph.num_src} rows (the graph's sources), got {x.shape[0]}"

@@ -36,8 +36,8 @@ class EdgeView:
             self.src, self.dst = indices.long()[position], owner[position]
         ends = torch.arange(edges + 1, device=indptr.device, dtype=indptr.dtype)
         self.rows = rows
-        self.csr: Csr = (indptr, ids, None)
-        self.transpose: Csr = (ends, self.dst, position.to(indptr.dtype))
+        self.csr: Csr = (indptr, ids, None, None)
+        self.transpose: Csr = (ends, self.dst, position.to(indptr.dtype), None)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """[edges, ...] by id -> [rows, ...]: neighbor_aggregate over the graph in which edges are sources."""

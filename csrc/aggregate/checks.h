@@ -159,6 +159,8 @@ inline Tensor dense_rows(const Tensor& x) {
 inline const void* pointer(const MaybeTensor& t) { return t ? t->data_ptr() : nullptr; }
 
 struct GraphTensors {
+  GraphTensors(const Tensor& p, const Tensor& i, const MaybeTensor& ids, int64_t columns)
+      : GraphTensors(p, i, ids, std::nullopt, columns) {}
   GraphTensors(const Tensor& p, const Tensor& i, const MaybeTensor& ids, const MaybeTensor& numbers,
                int64_t columns)
       : indptr(dense(p)), indices(dense(i)), edge_ids(dense(ids)), plan(dense(numbers)) {
