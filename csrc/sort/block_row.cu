@@ -105,10 +105,6 @@ template <class Word, bool kSide>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
   constexpr int kItems = sort_tuning::kBlockItems;
   switch (plan.threads) {
-    case 32:
-      return start<Word, kSide, 32, kItems>(args, plan, stream);
-    case 64:
-      return start<Word, kSide, 64, kItems>(args, plan, stream);
     case 128:
       return start<Word, kSide, 128, kItems>(args, plan, stream);
     case 256:

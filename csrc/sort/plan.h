@@ -91,7 +91,7 @@ constexpr int64_t block_limit(int key) {
 inline void plan_block(SortPlan& plan, int64_t n) {
   plan.algo = SortAlgo::block_row;
   plan.items = sort_tuning::kBlockItems;
-  plan.threads = 32;
+  plan.threads = 128;
   while (int64_t{plan.threads} * plan.items < n && plan.threads < sort_tuning::kBlockThreads)
     plan.threads *= 2;
   if (int64_t{plan.threads} * plan.items < n) plan.items *= 2;
