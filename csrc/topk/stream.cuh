@@ -101,7 +101,7 @@ class Stream {
   static constexpr bool kMaySplit = kThreads > 128;
   static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
   // Many rows: what a misleading sample costs is not made up for by other blocks.
-  static constexpr bool kProves = kThreads == 128 && sizeof(Pair) == 8 && sizeof(Key) > 1;
+  static constexpr bool kProves = kThreads == 128 && sizeof(Key) == 2;
 
   __device__ __forceinline__ Stream(const TopkArgs& args, const KeyCodec<Key>& codec,
                                     const StreamShape& shape, int64_t row, const RowPlace& place,
