@@ -200,6 +200,7 @@ class Graph(GraphBuilders):
         self._make_t_walk()
         if gcn_norm:
             self.gcn_norm()[0].prepare()
+            self.gcn_scale()[0].prepare()
         return self
 
     def reorder(
@@ -282,6 +283,23 @@ class Graph(GraphBuilders):
             return graph, weight.to(dtype)
 
         return self._lazy((improved, add_self_loops, dtype), "the GCN normalisation", build)
+
+    def gcn_scale(
+        self, add_self_loops: bool = True, dtype: torch.dtype | None = None
+    ) -> tuple["Graph", torch.Tensor]:
+        """gcn_norm without edge weights, in two factors: the graph (with self-loops) and D^-1/2, [num_dst].
+
+        D^-1/2 A D^-1/2 x is scale * (A (scale * x)), in which the sum has no weights to read. Kept.
+        """
+        dtype = dtype or torch.get_default_dtype()
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+
+        def build() -> tuple[Graph, torch.Tensor]:
+            graph = self.add_self_loops()[0] if add_self_loops else self
+            scale = graph.degree().to(wide).pow(-0.5)
+            return graph, scale.masked_fill(scale == torch.inf, 0).to(dtype)
+
+        return self._lazy(("scale", add_self_loops, dtype), "the GCN normalisation", build)
 
     def _tensors(self) -> list[torch.Tensor]:
         return [t for t in (*self.csr, *(self._transpose or ())) if t is not None]

@@ -36,7 +36,7 @@ class GCNConv(torch.nn.Module):
         self.add_self_loops, self.normalize = add_self_loops, normalize
         self.lin = torch.nn.Linear(in_channels, out_channels, bias=False)
         self.bias = torch.nn.Parameter(torch.empty(out_channels)) if bias else None
-        self._cached: tuple[Graph, torch.Tensor] | None = None
+        self._cached: tuple[Graph, torch.Tensor | None, torch.Tensor | None] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -47,29 +47,39 @@ class GCNConv(torch.nn.Module):
 
     def prepare(self, graph: Graph) -> Graph:
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
-        if self.normalize:
-            graph.gcn_norm(None, self.improved, bool(self.add_self_loops), self.lin.weight.dtype)[0].prepare()
+        self._normalized(graph, None, self.lin.weight.dtype)[0].prepare()
         return graph.prepare()
 
     def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
         """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
         a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes,
         out_channels]."""
-        graph, weight = self._normalized(as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype)
+        graph, weight, scale = self._normalized(
+            as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype
+        )
         hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
-        if weight is not None:
-            weight = weight.to(hidden.dtype)  # under autocast hidden is narrower
-        out = neighbor_aggregate(hidden, graph, weight)
+        if scale is not None:
+            scale = scale.to(hidden.dtype)[:, None]  # under autocast hidden is narrower
+            out = neighbor_aggregate(hidden * scale, graph)
+            return out * scale if self.bias is None else torch.addcmul(self.bias.to(out.dtype), out, scale)
+        out = neighbor_aggregate(hidden, graph, None if weight is None else weight.to(hidden.dtype))
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
     def _normalized(
         self, graph: Graph, weight: torch.Tensor | None, dtype: torch.dtype
-    ) -> tuple[Graph, torch.Tensor | None]:
+    ) -> tuple[Graph, torch.Tensor | None, torch.Tensor | None]:
+        """(graph, edge weights, scale of rows before and after the sum); the scale serves equal weights."""
         if not self.normalize:
-            return graph, weight
+            return graph, weight, None
         if self._cached is not None:
             return self._cached
-        normalized = graph.gcn_norm(weight, self.improved, self.add_self_loops, dtype)
+        loops = bool(self.add_self_loops)
+        normalized: tuple[Graph, torch.Tensor | None, torch.Tensor | None]
+        if weight is None and not self.improved and graph.num_dst == graph.num_src:
+            looped, scale = graph.gcn_scale(loops, dtype)
+            normalized = looped, None, scale
+        else:
+            normalized = (*graph.gcn_norm(weight, self.improved, loops, dtype), None)
         if self.cached:
             self._cached = normalized
         return normalized
