@@ -8,7 +8,7 @@
 namespace gpuprims {
 namespace {
 
-constexpr int kMendThreads = 512;
+constexpr int kMendThreads = 256, kMendBlocksPerSm = 4;
 constexpr int kLongestRun = 32;
 
 struct MendedRow {
@@ -41,23 +41,6 @@ struct MendedRow {
     return end;
   }
 
-  // Most runs have two elements: everything about the first three is read at once.
-  __device__ __forceinline__ void mend(int64_t first) const {
-    const bool third = first + 2 < n;
-    const uint64_t value = values()[first], next = values()[first + 1],
-                   behind = third ? values()[first + 2] : 0;
-    const int64_t from = index(first), next_from = index(first + 1);
-    const auto& order = args.sort.order64;
-    const uint64_t mine = order.encode(value), other = order.encode(next);
-    if (third && order.encode(behind) >> window == mine >> window) return mend_several(first);
-    if (mine < other || (mine == other && from <= next_from)) return;
-    values()[first] = next;
-    values()[first + 1] = value;
-    if (!args.sort.indices) return;
-    store_index(args.sort, start + first, next_from);
-    store_index(args.sort, start + first + 1, from);
-  }
-
   __device__ __noinline__ void mend_several(int64_t first) const {
     const int64_t end = run_end(first, upper(first));
     if (end - first > kLongestRun) return;
@@ -87,18 +70,35 @@ struct MendedRow {
   }
 
   // Elements i and i + 1 agree in the window. Sorts their run if it starts here; true if the run is
-  // out of order and too long.
+  // out of order and too long. Most runs have two elements: all about them is read at once.
   __device__ __forceinline__ bool look(int64_t i) const {
-    const bool long_run = wrong(key(i), i, key(i + 1), i + 1) && in_long_run(i);
-    if (i == 0 || upper(i - 1) != upper(i)) mend(i);
+    const uint64_t value = values()[i], next = values()[i + 1];
+    const uint64_t same = upper(i);
+    const bool first = i == 0 || upper(i - 1) != same;
+    const bool more = i + 2 < n && upper(i + 2) == same;
+    const auto& order = args.sort.order64;
+    const bool swapped = wrong(order.encode(value), i, order.encode(next), i + 1);
+    if (first && !more) {
+      if (!swapped) return false;
+      values()[i] = next;
+      values()[i + 1] = value;
+      if (args.sort.indices) {
+        const int64_t from = index(i);
+        store_index(args.sort, start + i, index(i + 1));
+        store_index(args.sort, start + i + 1, from);
+      }
+      return false;
+    }
+    const bool long_run = swapped && in_long_run(i);
+    if (first) mend_several(i);
     return long_run;
   }
 };
 
 // Starts of runs are listed first, so that a warp does not wait for the one run that it has.
-__global__ void __launch_bounds__(kMendThreads)
+__global__ void __launch_bounds__(kMendThreads, kMendBlocksPerSm)
     sort_mend(const __grid_constant__ SweepArgs args) {
-  constexpr int kTogether = 8, kRoom = 1024;
+  constexpr int kTogether = 4, kRoom = 1024;
   __shared__ uint32_t listed[kRoom];
   __shared__ uint32_t count;
   cudaGridDependencySynchronize();

@@ -67,7 +67,6 @@ struct SortPlan {
   int64_t tiles_per_row = 0;
   int64_t tiles = 0;
   bool mend = false;  // rows may be sorted by their upper bits, and what is out of order mended
-  bool once = false;  // a block a tile
   bool wide_status = false;
   bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
@@ -119,7 +118,6 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.side = !p.indices || plan.packed ? 0 : p.n <= int64_t{UINT32_MAX} ? 4 : 8;
   plan.wide_status = p.n >= int64_t{1} << 30;
   plan.mend = key == 8 && p.values && p.begin_bit == 0 && p.end_bit == 64;
-  plan.once = key <= 4 && tiles <= INT32_MAX;
   const int64_t record = plan.packed ? 8 : key;
   // B holds records between passes: the outputs serve, where they are wide enough.
   plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;

@@ -296,15 +296,11 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     const TilePlace place = tile_place(args, at);
     const RowState& state = args.space.state[place.row];
     const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) {
-      if (args.once) return;
-      continue;
-    }
+    if (role == 0 || (round && !state.unfinished)) continue;
     const int64_t begin = place.in_row * T::kSize, left = place.span.n - begin;
     PassTask task{pass, role, static_cast<int>(left < T::kSize ? left : T::kSize)};
     if (role & (kCopy | kMirror)) {
       move_tile(args, place, begin, task.count, role & kMirror);
-      if (args.once) return;
       continue;
     }
     task.optimistic = round == 0 && state.window;  // sort_mend looks at the result
@@ -324,7 +320,6 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       }
     }
     pass_tile<Record, Side>(args, task, place, digit, offsets);
-    if (args.once) return;
   }
 }
 
@@ -336,7 +331,7 @@ __global__ void __launch_bounds__(kThreads) sort_clear(uint4* memory, int64_t co
 
 template <class Record, class Side>
 cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(args.once ? args.tiles : plan.grid)), dim3(kThreads)};
+  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
   shape.smem = PassTile<Record>::bytes(pass_width<Record, Side>());
   shape.dependent = true;
   for (int pass = 0; pass < args.passes; ++pass)
@@ -350,7 +345,8 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
   if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
   if constexpr (sizeof(Record) == 8) {
     if (!args.mend) return cudaSuccess;
-    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kMendThreads)};
+    const int64_t blocks = plan.grid / sort_tuning::kBlocksPerSm * kMendBlocksPerSm + 1;
+    LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kMendThreads)};
     shape.dependent = true;
     if (const auto code = launch(sort_mend, shape, stream, args)) return code;
     return run_round<Record, Side>(1, args, plan, stream);
@@ -395,7 +391,7 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
   const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles,
-                       plan.tile, plan.passes, plan.side, plan.mend, plan.once, plan.wide_status};
+                       plan.tile, plan.passes, plan.side, plan.mend, plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

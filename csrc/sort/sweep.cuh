@@ -33,7 +33,6 @@ struct SweepArgs {
   int passes;
   int side;  // bytes of an index beside its key
   bool mend;
-  bool once;  // a block a tile, and not blocks that stay: faster where few passes rest
   bool wide_status;
 };
 

@@ -24,7 +24,7 @@ SortAlgo algo_named(const std::string& name) {
 
 py::dict describe(const SortPlan& p) {
   using py::literals::operator""_a;
-  return py::dict("algo"_a = sort_algo_name(p.algo), "grid"_a = p.grid, "threads"_a = p.threads,
+  return py::dict("algo"_a = sort_algo_name(p.algo), "tile"_a = p.tile, "grid"_a = p.grid, "threads"_a = p.threads,
                   "lanes"_a = p.lanes, "items"_a = p.items, "packed"_a = p.packed,
                   "side"_a = p.side, "passes"_a = p.passes, "tiles"_a = p.tiles,
                   "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes,
