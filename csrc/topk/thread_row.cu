@@ -234,8 +234,9 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
                           static_cast<int>(memory.bytes),
                           k == 1 ? 0 : UINT32_MAX / k + 1};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
-  // float32 alone has a kernel for rows of whole vectors and one for others.
-  if constexpr (std::is_same_v<S, FloatView<Float::f32, false>>)
+  // float32 has a kernel for rows of whole vectors and one for others; so have keys of 8 bytes with
+  // 16 groups, where one for both would spill more.
+  if constexpr (std::is_same_v<S, FloatView<Float::f32, false>> || (sizeof(Key) == 8 && K == 8))
     return args.n % Vector<Key>::kSize == 0
                ? launch(topk_thread<S, K, RowAlign::vectors>, launch_shape, stream, args, codec,
                         shape)
