@@ -76,8 +76,8 @@ inline double approx_recall(int64_t n, int64_t k, int64_t buckets, int keep) {
   return std::clamp(1 - static_cast<double>(buckets) / wins * lost, 0.0, 1.0);
 }
 
-// The fewest candidates that reach the target. Dtype, sizes and target alone decide, so that a row's
-// result does not depend on the batch or the device.
+// The fewest candidates that reach the target. Dtype, sizes and target alone decide, so that a
+// row's result does not depend on the batch or the device.
 inline ApproxPlan plan_approx(Dtype dtype, int64_t n, int64_t k, double recall_target,
                               ApproxMode mode) {
   namespace t = approx_tuning;

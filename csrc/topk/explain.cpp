@@ -46,8 +46,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_approx_t
     int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, int mode, char* text,
     int64_t size) {
   using namespace gpuprims;
-  const ApproxPlan p = plan_approx(static_cast<Dtype>(dtype), n, k, recall_target,
-                                   static_cast<ApproxMode>(mode));
+  const ApproxPlan p =
+      plan_approx(static_cast<Dtype>(dtype), n, k, recall_target, static_cast<ApproxMode>(mode));
   const char* const name = dtype_name(static_cast<Dtype>(dtype));
   if (p.buckets == 0)
     std::snprintf(text, size, "approx_topk %s [%lld, %lld] k=%lld -> exact", name,

@@ -12,12 +12,12 @@ namespace gpuprims {
 
 namespace radix_tuning {
 constexpr int kThreads = 512;
-constexpr int kItems = 16;                // elements a thread of the kernel that writes
-constexpr int kTile = kThreads * kItems;  // elements
-constexpr int kDigitBits = 11;            // of a key, at a time
-constexpr int kBins = 1 << kDigitBits;    // 8 KB of shared memory
-constexpr int kBlocksPerSm = 4;           // by threads
-constexpr int kShare = 2;                 // rows are filtered where k is at most n / kShare
+constexpr int kItems = 16;                  // elements a thread of the kernel that writes
+constexpr int kTile = kThreads * kItems;    // elements
+constexpr int kDigitBits = 11;              // of a key, at a time
+constexpr int kBins = 1 << kDigitBits;      // 8 KB of shared memory
+constexpr int kBlocksPerSm = 4;             // by threads
+constexpr int kShare = 2;                   // rows are filtered where k is at most n / kShare
 constexpr int64_t kSpreadBytes = 15 << 20;  // beside 5 %: what short rows sorted whole may take
 }  // namespace radix_tuning
 

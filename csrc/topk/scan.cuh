@@ -59,9 +59,10 @@ __device__ __forceinline__ void set_scans(const KeyCodec<Key>& codec, Key bound,
 
 // A Scan has:
 // Key, and Top, a vector's best element (or a worse one, where NaNs hide it): top<kFlip>(raw,
-// codec), better(top, top), top_key<kFlip>(top, codec), its key; and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound
-// or more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says
-// that the smallest elements are wanted; scans that need no such help ignore it.
+// codec), better(top, top), top_key<kFlip>(top, codec), its key; and, once set for a bound,
+// reaches<kFlip>(raw), true at least where an element's key is the bound or more, and hits(raw), a
+// bit for each such element. A bound of 0 lets all through. kFlip says that the smallest elements
+// are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;

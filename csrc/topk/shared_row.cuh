@@ -9,8 +9,8 @@ namespace gpuprims {
 using Yes = std::true_type;
 using No = std::false_type;
 
-// What is known of a warp's rows when their kernel is compiled: they are whole vectors, so that they
-// start at multiples of 16 bytes; they are not; or nothing, and `whole` says it at run time.
+// What is known of a warp's rows when their kernel is compiled: they are whole vectors, so that
+// they start at multiples of 16 bytes; they are not; or nothing, and `whole` says it at run time.
 enum class RowAlign { vectors, elements, either };
 
 // A row in shared memory as the lanes that share it see it.

@@ -1,7 +1,7 @@
 // Any k: tiles of 2,048 pairs are sorted in shared memory, then runs are merged two by two, keeping
 // k of each. Pairs are wide whatever the key, so that three kernels serve all: what comes here are
-// masks with k above 4,096 and rows of 2^32 and more. Workspace: two buffers of n pairs a row. Merge
-// path: Green, McColl & Bader, "GPU Merge Path", ICS 2012.
+// masks with k above 4,096 and rows of 2^32 and more. Workspace: two buffers of n pairs a row.
+// Merge path: Green, McColl & Bader, "GPU Merge Path", ICS 2012.
 #include <utility>
 
 #include "common/launch.h"

@@ -228,9 +228,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
     at += round_up(args.rows * 12, 256);
     ws.pairs = at;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
-    const LaunchShape before{
-        dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
-        dim3(taken ? tuning::kSampleThreads : 32)};
+    const LaunchShape before{dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
+                             dim3(taken ? tuning::kSampleThreads : 32)};
     const int lanes = taken ? plan.sample_lanes : 0;
     const auto code = launch_prepare<S, Pair>(args, before, ws, lanes, stream);
     if (code != cudaSuccess) return code;

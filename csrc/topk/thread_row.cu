@@ -237,11 +237,10 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
   // float32 has a kernel for rows of whole vectors and one for others; so have keys of 8 bytes with
   // 16 groups, where one for both would spill more.
   if constexpr (std::is_same_v<S, FloatView<Float::f32, false>> || (sizeof(Key) == 8 && K == 8))
-    return args.n % Vector<Key>::kSize == 0
-               ? launch(topk_thread<S, K, RowAlign::vectors>, launch_shape, stream, args, codec,
-                        shape)
-               : launch(topk_thread<S, K, RowAlign::elements>, launch_shape, stream, args, codec,
-                        shape);
+    return args.n % Vector<Key>::kSize == 0 ? launch(topk_thread<S, K, RowAlign::vectors>,
+                                                     launch_shape, stream, args, codec, shape)
+                                            : launch(topk_thread<S, K, RowAlign::elements>,
+                                                     launch_shape, stream, args, codec, shape);
   else
     return launch(topk_thread<S, K, RowAlign::either>, launch_shape, stream, args, codec, shape);
 }
