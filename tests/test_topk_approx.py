@@ -26,9 +26,11 @@ def two_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUPRIMS_APPROX_TOPK_ALGO", "buckets")
 
 
-def planned(n: int, k: int, target: float) -> tuple[int, int, float] | None:
+def planned(
+    n: int, k: int, target: float, dtype: torch.dtype = torch.float32
+) -> tuple[int, int, float] | None:
     """(buckets, kept of each, expected recall), or None where the answer is exact."""
-    line = explain("approx_topk", torch.empty(1, n, device="meta"), k, target)
+    line = explain("approx_topk", torch.empty(1, n, dtype=dtype, device="meta"), k, target)
     match = re.search(r"best (\d) of each of (\d+) buckets, expected recall ([\d.]+)", line)
     if not match:
         assert line.endswith("-> exact")
@@ -69,6 +71,12 @@ def test_simulated_recall_is_the_expected_one(n: int, k: int, target: float) -> 
                                           (4096, 2000, 0.9), (100_000, 5000, 0.9)])  # fmt: skip
 def test_exact_where_two_stages_do_not_pay(n: int, k: int, target: float) -> None:
     assert planned(n, k, target) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float64])
+def test_exact_for_elements_of_one_and_eight_bytes(dtype: torch.dtype) -> None:
+    assert planned(32_768, 1024, 0.9, dtype) is None
+    assert planned(32_768, 1024, 0.9, torch.int16) == planned(32_768, 1024, 0.9)
 
 
 @pytest.mark.parametrize("n, k, buckets", [(32_768, 1024, True), (16_384, 512, True), (4096, 32, False),
@@ -154,11 +162,15 @@ class TestOnCuda:
         error = 4 * np.std(recalls) / len(recalls) ** 0.5 + 1e-3
         assert np.mean(recalls) >= target - error
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.uint8,
-                                       torch.int16])  # fmt: skip
-    def test_two_stages_of_every_width_as_by_pytorch(self, dtype):
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.uint8])
+    def test_exact_for_other_widths(self, dtype):
+        x = torch.randn(3, 20_001, device="cuda").mul(60).to(dtype)
+        assert torch.equal(approx_topk(x, 256, 0.9).indices, topk(x, 256).indices)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16, torch.int32])
+    def test_two_stages_of_both_widths_as_by_pytorch(self, dtype):
         n, k = 20_001, 256
-        buckets, keep, _ = planned(n, k, 0.9)
+        buckets, keep, _ = planned(n, k, 0.9, dtype)
         for largest in (True, False):
             x = torch.randn(3, n, device="cuda").mul(60).to(dtype)
             padded = torch.nn.functional.pad(x.double(), (0, -n % buckets), value=torch.nan)

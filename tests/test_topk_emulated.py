@@ -41,7 +41,6 @@ REPLACED = {
         (r"template <class Pair>  // __half2 .*?\n};\n", ""),
     ],
     "stream.cu": [(r"    if \(args\.dtype == Dtype::b?f16\)\n.*?;\n", "")],
-    "warp_row.cu": [(r"    case Dtype::b?f16:\n.*?;\n", "")],
     "sort.cu": [],
     "filter.cu": [],
     "lanes.cu": [],
@@ -104,8 +103,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert count, f"{pattern} is not in {name} any more"
         (folder / "topk" / name).write_text('#include "common/launch.h"\n' + text)
     main = folder / "main.cpp"
-    kernels = "".join(f'#include "topk/{name}"\n' for name in ("warp_row.cu", "stream.cu"))
-    main.write_text(kernels + f'#include "{HERE}/emulator/topk.cpp"\n')
+    main.write_text(f'#include "topk/stream.cu"\n#include "{HERE}/emulator/topk.cpp"\n')
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
     for name in ("filter", "lanes"):

@@ -33,11 +33,12 @@ def approx_topk(
     Hypergeometric(n, k, n/B)(r) at or above the target (Samaga et al., arXiv 2506.04165); `explain` states
     them. This holds where winners lie at random positions: data with the period B can do worse. Where two
     stages do not pay (k below 256, above 4096 or below n / 64, rows of fewer than 8,192 or more than 65,536
-    elements, or more candidates than an eighth of the row), and on the CPU, the answer is exact.
+    elements, or more candidates than an eighth of the row), for dtypes of one or eight bytes, and on the CPU,
+    the answer is exact.
 
     NaN is greater than every number, as in topk. Equal elements come in a fixed order that is not that of
-    their indices. Deterministic: same input, same bits, on every run; B and K' depend on n, k and the target
-    alone. Gradients reach the selected elements. A dimension that is not the last is copied.
+    their indices. Deterministic: same input, same bits, on every run; B and K' depend on dtype, n, k and the
+    target alone. Gradients reach the selected elements. A dimension that is not the last is copied.
 
     Cost: one read, and a topk of the candidates; workspace at most an eighth of the row's elements with
     4 bytes more each.

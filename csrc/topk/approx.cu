@@ -119,16 +119,8 @@ cudaError_t launch_width(const ApproxArgs& args, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_bucket_best(const ApproxArgs& args, cudaStream_t stream) {
-  switch (dtype_bytes(args.dtype)) {
-    case 1:
-      return launch_width<uint8_t>(args, stream);
-    case 2:
-      return launch_width<uint16_t>(args, stream);
-    case 4:
-      return launch_width<uint32_t>(args, stream);
-    default:
-      return launch_width<uint64_t>(args, stream);
-  }
+  return dtype_bytes(args.dtype) == 2 ? launch_width<uint16_t>(args, stream)
+                                      : launch_width<uint32_t>(args, stream);
 }
 
 cudaError_t launch_remap(int64_t* indices, const int32_t* columns, int64_t rows, int64_t k,

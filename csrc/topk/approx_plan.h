@@ -76,12 +76,14 @@ inline double approx_recall(int64_t n, int64_t k, int64_t buckets, int keep) {
   return std::clamp(1 - static_cast<double>(buckets) / wins * lost, 0.0, 1.0);
 }
 
-// The fewest candidates that reach the target. Sizes and target alone decide, so that a row's
-// result does not depend on the batch or the device.
-inline ApproxPlan plan_approx(int64_t n, int64_t k, double recall_target, ApproxMode mode) {
+// The fewest candidates that reach the target. Dtype, sizes and target alone decide, so that a
+// row's result does not depend on the batch or the device.
+inline ApproxPlan plan_approx(Dtype dtype, int64_t n, int64_t k, double recall_target,
+                              ApproxMode mode) {
   namespace t = approx_tuning;
   ApproxPlan best;
-  if (mode == ApproxMode::exact) return best;
+  const int bytes = dtype_bytes(dtype);
+  if (mode == ApproxMode::exact || (bytes != 2 && bytes != 4)) return best;  // no kernels
   if (mode == ApproxMode::automatic &&
       (k < t::kWinsK || n < t::kWinsFrom || n > t::kWinsTo || k * t::kWinsShare < n))
     return best;

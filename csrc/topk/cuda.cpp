@@ -134,9 +134,6 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   if (plan.workspace > 0) scratch = workspace("topk", input, plan.workspace);
   void* const memory = scratch ? scratch->mutable_data_ptr() : nullptr;
   switch (plan.algo) {
-    case TopkAlgo::warp_row:
-      check_cuda("topk", launch_topk_warp(args, plan, stream));
-      break;
     case TopkAlgo::lanes:
       check_cuda("topk", launch_topk_lanes(args, plan, stream));
       break;

@@ -26,7 +26,7 @@ TopkResult approx_topk_cuda(const Tensor& input, int64_t k, double recall_target
   check_recall(recall_target);
   const TopkShape shape = check_topk(input, k, -1, std::nullopt, 64);
   ApproxPlan plan;
-  if (shape.rows > 0) plan = plan_approx(shape.n, k, recall_target, approx_mode());
+  if (shape.rows > 0) plan = plan_approx(shape.dtype, shape.n, k, recall_target, approx_mode());
   if (plan.buckets == 0) return topk_cuda(input, k, -1, largest, std::nullopt, 64);
 
   const auto device = input.get_device_index();

@@ -22,7 +22,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     return;
   }
   char detail[160] = "";
-  if (p.algo == TopkAlgo::warp_row || p.algo == TopkAlgo::lanes || p.algo == TopkAlgo::thread_row)
+  if (p.algo == TopkAlgo::lanes || p.algo == TopkAlgo::thread_row)
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
@@ -46,7 +46,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_approx_t
     int dtype, int64_t rows, int64_t n, int64_t k, double recall_target, int mode, char* text,
     int64_t size) {
   using namespace gpuprims;
-  const ApproxPlan p = plan_approx(n, k, recall_target, static_cast<ApproxMode>(mode));
+  const ApproxPlan p =
+      plan_approx(static_cast<Dtype>(dtype), n, k, recall_target, static_cast<ApproxMode>(mode));
   const char* const name = dtype_name(static_cast<Dtype>(dtype));
   if (p.buckets == 0)
     std::snprintf(text, size, "approx_topk %s [%lld, %lld] k=%lld -> exact", name,

@@ -263,17 +263,20 @@ cudaError_t start(const TopkArgs& args, const FilterSpace& space, cudaStream_t s
 }
 
 // Result slot i of a row: the i-th of its sorted positions, which may lie where it is written.
-template <class Index>
 __global__ void __launch_bounds__(kThreads)
-    topk_filter_emit(const __grid_constant__ FilterEmit emit, int bytes) {
+    topk_filter_emit(const __grid_constant__ FilterEmit emit, int bytes, bool wide_index) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (at >= emit.rows * emit.k) return;
   const int64_t row = at / emit.k, rank = at - row * emit.k, from = row * emit.pitch + rank;
-  auto index = static_cast<const Index*>(emit.positions)[from];
-  if (emit.columns) index = static_cast<Index>(emit.columns[row * emit.k + index]);
+  int64_t index = wide_index ? static_cast<const int64_t*>(emit.positions)[from]
+                             : static_cast<const int32_t*>(emit.positions)[from];
+  if (emit.columns) index = emit.columns[row * emit.k + index];
   const int64_t outer = row / emit.inner;
   const int64_t to = (outer * emit.k + rank) * emit.inner + (row - outer * emit.inner);
-  static_cast<Index*>(emit.indices)[to] = index;
+  if (wide_index)
+    static_cast<int64_t*>(emit.indices)[to] = index;
+  else
+    static_cast<int32_t*>(emit.indices)[to] = static_cast<int32_t>(index);
   if (!emit.sorted) return;
   if (bytes == 1)
     static_cast<uint8_t*>(emit.values)[to] = static_cast<const uint8_t*>(emit.sorted)[from];
@@ -305,8 +308,7 @@ cudaError_t launch_topk_emit(const FilterEmit& emit, int bytes, bool wide_index,
                              cudaStream_t stream) {
   const int64_t blocks = (emit.rows * emit.k + kThreads - 1) / kThreads;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kThreads)};
-  return wide_index ? launch(topk_filter_emit<int64_t>, shape, stream, emit, bytes)
-                    : launch(topk_filter_emit<int32_t>, shape, stream, emit, bytes);
+  return launch(topk_filter_emit, shape, stream, emit, bytes, wide_index);
 }
 
 }  // namespace gpuprims

@@ -1,8 +1,9 @@
 // Rows of floats in registers: 8, 16 or 32 lanes a row, 16 elements a lane, NaN above all. For
 // topk_gate and for topk.
 //
-// The bound is warp_row's: the k-th best of the lanes' best logits. Here it is found on 32-bit tags
-// (a key whose last bits name the lane), which is a little lower and half as dear. Where ties let
+// The k-th best of the lanes' best logits is a bound that k elements reach, and that only k lanes
+// have elements above. It is found on 32-bit tags (a key whose last bits name the lane), which is a
+// little lower than by pairs and half as dear. Where ties let
 // too many through, slow_find looks again, with (key, index) pairs.
 #pragma once
 #include "topk/gate_element.cuh"

@@ -30,7 +30,6 @@ struct TopkArgs {
   bool wide_index = true;  // int64 indices
 };
 
-cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_lanes(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_thread(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,

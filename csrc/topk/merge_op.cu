@@ -2,6 +2,7 @@
 // better ones where they are few, else they are sorted (bitonic). Equal candidates are told apart
 // by their positions, so that ranks are distinct.
 #include "common/launch.h"
+#include "topk/any_width.cuh"
 #include "topk/merge_op_kernels.h"
 
 namespace gpuprims {
@@ -30,60 +31,10 @@ struct Candidates {
   }
 };
 
-__device__ __forceinline__ uint64_t load_bits(const void* p, int bytes, int64_t at) {
-  switch (bytes) {
-    case 1:
-      return static_cast<const uint8_t*>(p)[at];
-    case 2:
-      return static_cast<const uint16_t*>(p)[at];
-    case 4:
-      return static_cast<const uint32_t*>(p)[at];
-    default:
-      return static_cast<const uint64_t*>(p)[at];
-  }
-}
-
-__device__ __forceinline__ void store_bits(void* p, int bytes, int64_t at, uint64_t bits) {
-  switch (bytes) {
-    case 1:
-      static_cast<uint8_t*>(p)[at] = static_cast<uint8_t>(bits);
-      break;
-    case 2:
-      static_cast<uint16_t*>(p)[at] = static_cast<uint16_t>(bits);
-      break;
-    case 4:
-      static_cast<uint32_t*>(p)[at] = static_cast<uint32_t>(bits);
-      break;
-    default:
-      static_cast<uint64_t*>(p)[at] = bits;
-  }
-}
-
 __device__ __forceinline__ int64_t load_index(const MergeArgs& args, int64_t at) {
   return args.wide_index ? static_cast<const int64_t*>(args.indices)[at]
                          : static_cast<const int32_t*>(args.indices)[at];
 }
-
-// Codecs of all widths: one kernel serves every dtype, as the elements are few.
-struct AnyCodec {
-  KeyCodec<uint8_t> one;
-  KeyCodec<uint16_t> two;
-  KeyCodec<uint32_t> four;
-  KeyCodec<uint64_t> eight;
-
-  __device__ __forceinline__ uint64_t encode(int bytes, uint64_t bits) const {
-    switch (bytes) {
-      case 1:
-        return one.encode(static_cast<uint8_t>(bits));
-      case 2:
-        return two.encode(static_cast<uint16_t>(bits));
-      case 4:
-        return four.encode(static_cast<uint32_t>(bits));
-      default:
-        return eight.encode(bits);
-    }
-  }
-};
 
 // Slot `at` gets candidate `from` of the flat input; -1: none.
 __device__ __forceinline__ void put(const MergeArgs& args, int64_t at, int64_t from,
@@ -193,11 +144,7 @@ LaunchShape blocks_for(int64_t threads, size_t smem = 0) {
 }  // namespace
 
 cudaError_t launch_merge_rows(const MergeArgs& args, int sms, cudaStream_t stream) {
-  AnyCodec codec{};
-  codec.one = make_codec<uint8_t>(args.dtype, args.largest);
-  codec.two = make_codec<uint16_t>(args.dtype, args.largest);
-  codec.four = make_codec<uint32_t>(args.dtype, args.largest);
-  codec.eight = make_codec<uint64_t>(args.dtype, args.largest);
+  const AnyCodec codec = make_any_codec(args.dtype, args.largest);
   const int m = static_cast<int>(args.m);
   if (m <= kWarpMost) {
     const int room = m < 1 ? 1 : m;

@@ -11,11 +11,12 @@ namespace gpuprims {
 
 inline TopkPlan plan_topk_sort(const TopkProblem& p, TopkPlan plan) {
   plan.algo = TopkAlgo::sort;
+  plan.wide = true;  // one record for all keys: rare, so one set of kernels
   plan.tile = topk_tuning::kSortTile;
   plan.threads = 512;
   plan.splits = static_cast<int>(divide_up(p.n, plan.tile));
   plan.grid = p.rows * plan.splits;
-  const int64_t pair = plan.wide ? 16 : 8;
+  constexpr int64_t pair = 16;
   plan.smem = plan.tile * pair;
   plan.workspace = 2 * round_up(p.rows * p.n * pair, 256);
   return plan;
@@ -46,7 +47,7 @@ inline bool topk_radix_wins(const TopkProblem& p) {
   if (p.k > topk_tuning::kMaxStreamK) return true;
   if (p.k <= 8 || p.inner != 1) return false;
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
-  if (topk_lanes(p.n, p.k) || topk_thread_fits(p)) return false;
+  if ((p.vectors && topk_lanes(p.n, p.k) > 0) || topk_thread_fits(p)) return false;
   if (p.n <= block_limit(static_cast<int>(size))) {
     const int share = size == 1 ? 8192 : size == 8 ? 2 : size == 2 || p.n <= 512 ? 8 : 4;
     return p.n <= 256 || p.k * share >= p.n;
@@ -62,19 +63,15 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   plan.wide = dtype_bytes(p.dtype) == 8 || p.n > UINT32_MAX;
   plan.traffic = p.rows * p.n * dtype_bytes(p.dtype) + p.rows * p.k * (dtype_bytes(p.dtype) + 8);
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
-  const bool warp_fits = topk_lanes(p.n, p.k) > 0;
   const bool stream_fits = p.k <= t::kMaxStreamK;
   const bool thread_fits = topk_thread_fits(p);
-  const bool lanes_fit = p.vectors && warp_fits;
+  const bool lanes_fit = p.vectors && topk_lanes(p.n, p.k) > 0;
   switch (p.forced) {
     case TopkAlgo::lanes:
       if (lanes_fit) return plan_topk_lanes(p, plan);
       break;
     case TopkAlgo::thread_row:
       if (thread_fits) return plan_topk_thread(p, plan);
-      break;
-    case TopkAlgo::warp_row:
-      if (warp_fits) return plan_topk_warp(p, plan);
       break;
     case TopkAlgo::block_row:
     case TopkAlgo::split_row:
@@ -92,9 +89,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   }
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
   if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
-  if (thread_fits && (p.rows >= 4 * p.sms || (!warp_fits && p.n <= 512)))
+  if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
     return plan_topk_thread(p, plan);
-  if (warp_fits) return plan_topk_warp(p, plan);
   if (stream_fits)
     if (const TopkPlan stream = plan_topk_stream(p, plan); stream.threads > 0) return stream;
   return plan_topk_sort(p, plan);

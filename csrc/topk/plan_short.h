@@ -1,4 +1,4 @@
-// Plans for short rows: warp_row and thread_row.
+// Plans for short rows: lanes and thread_row.
 #pragma once
 #include <algorithm>
 
@@ -9,21 +9,15 @@ namespace gpuprims {
 // Lanes a row: k must stay below 3/4 of them, or the lanes' best elements bound nothing.
 constexpr int topk_lanes(int64_t n, int64_t k) {
   for (int lanes : {8, 16, 32})
-    if (n <= lanes * topk_tuning::kWarpItems && k * 4 <= lanes * 3) return lanes;
+    if (n <= lanes * topk_tuning::kLaneItems && k * 4 <= lanes * 3) return lanes;
   return 0;
 }
 
-inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
-  plan.algo = TopkAlgo::warp_row;
+inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
+  plan.algo = TopkAlgo::lanes;
   plan.lanes = topk_lanes(p.n, p.k);
   plan.threads = 128;
   plan.grid = std::min<int64_t>(divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
-  return plan;
-}
-
-inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
-  plan = plan_topk_warp(p, plan);
-  plan.algo = TopkAlgo::lanes;
   return plan;
 }
 

@@ -8,19 +8,18 @@ namespace gpuprims {
 
 enum class TopkAlgo : int32_t {
   automatic = 0,
-  warp_row = 1,    // a warp a row, keys in registers
-  block_row = 2,   // a block a row, one read
-  split_row = 3,   // several blocks a row, one read, the last block merges
-  sort = 4,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
-  thread_row = 5,  // a thread a short row, or 2, 4, 8; rows in shared memory
-  radix = 6,       // the best k by radix select where they are a small part, then csrc/sort: any k
-  lanes = 7,       // as warp_row, for the largest of floats whose order the card compares
+  block_row = 1,   // a block a row, one read
+  split_row = 2,   // several blocks a row, one read, the last block merges
+  sort = 3,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
+  thread_row = 4,  // a thread a short row, or 2, 4, 8; rows in shared memory
+  radix = 5,       // the best k by radix select where they are a small part, then csrc/sort: any k
+  lanes = 6,       // part of a warp a short row in registers: the largest of floats
 };
-constexpr int kTopkAlgos = 8;
+constexpr int kTopkAlgos = 7;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic", "warp_row",   "block_row", "split_row",
-                                   "sort",      "thread_row", "radix",     "lanes"};
+  constexpr const char* names[] = {"automatic",  "block_row", "split_row", "sort",
+                                   "thread_row", "radix",     "lanes"};
   return names[static_cast<int>(algo)];
 }
 
@@ -40,13 +39,13 @@ struct TopkProblem {
 };
 
 struct TopkPlan {
-  TopkAlgo algo = TopkAlgo::warp_row;
+  TopkAlgo algo = TopkAlgo::thread_row;
   int threads = 256;
   int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
-  // warp_row, thread_row
-  int lanes = 0;  // lanes a row; in warp_row of 16 elements each
+  // lanes, thread_row
+  int lanes = 0;  // lanes a row; in `lanes` of 16 elements each
   // block_row, split_row
   int splits = 1;         // blocks a row
   int64_t chunk = 0;      // elements a block
@@ -71,7 +70,7 @@ struct TopkPlan {
 
 namespace topk_tuning {
 constexpr int kMaxStreamK = 4096;    // larger k sort
-constexpr int kWarpItems = 16;       // elements a lane of warp_row
+constexpr int kLaneItems = 16;       // elements a lane of `lanes`
 constexpr int kSampleLoads = 4;      // of a block's own sample, a thread
 constexpr int kProofVectors = 1024;  // a row's first, whose best prove a bound; of a buffer's size
 // More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
@@ -89,7 +88,8 @@ constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions f
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
 constexpr int kLanesFrom = 128;         // elements a row, from which lanes beats thread_row
-constexpr int kThreadMaxN = 1024;       // elements a row of thread_row
+constexpr int kThreadMaxN = 1024;       // elements a row of thread_row,
+constexpr int kThreadFewN = 512;        // and where there are few rows
 constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
 constexpr int kThreadLanes = 8;         // most lanes a row
 constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident

@@ -58,21 +58,19 @@ __device__ __forceinline__ void set_scans(const KeyCodec<Key>& codec, Key bound,
 }
 
 // A Scan has:
-// Key, and Order, an integer that orders vectors by their best element (or by a worse one, where
-// NaNs hide it); order<kFlip>(raw, codec), and key(order, codec), the key of that element; the same
-// cheaper for many vectors: top<kFlip>(raw, codec), better(top, top), top_key<kFlip>(top, codec);
-// and, once set for a bound, reaches<kFlip>(raw), true at least where an element's key is the bound
-// or more, and hits(raw), a bit for each such element. A bound of 0 lets all through. kFlip says
-// that the smallest elements are wanted; scans that need no such help ignore it.
+// Key, and Top, a vector's best element (or a worse one, where NaNs hide it): top<kFlip>(raw,
+// codec), better(top, top), top_key<kFlip>(top, codec), its key; and, once set for a bound,
+// reaches<kFlip>(raw), true at least where an element's key is the bound or more, and hits(raw), a
+// bit for each such element. A bound of 0 lets all through. kFlip says that the smallest elements
+// are wanted; scans that need no such help ignore it.
 template <class K>
 struct ScanAny {
   using Key = K;
-  using Order = K;
   using Top = K;
   static constexpr bool kFlips = false;
 
   template <bool kFlip>
-  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
+  static __device__ __forceinline__ Key top(const uint4& raw, const KeyCodec<Key>& codec) {
     Vector<Key> vector;
     vector.raw = raw;
     Key top = 0;
@@ -82,11 +80,6 @@ struct ScanAny {
       top = key > top ? key : top;
     }
     return top;
-  }
-  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) { return order; }
-  template <bool kFlip>
-  static __device__ __forceinline__ Key top(const uint4& raw, const KeyCodec<Key>& codec) {
-    return order<kFlip>(raw, codec);
   }
   static __device__ __forceinline__ Key better(Key a, Key b) { return a > b ? a : b; }
   template <bool kFlip>
@@ -139,7 +132,6 @@ __device__ __forceinline__ float max_nan(float a, float b) {
 
 struct ScanFloat32 {
   using Key = uint32_t;
-  using Order = int32_t;
   using Top = float;
   static constexpr bool kFlips = true;
 
@@ -158,15 +150,6 @@ struct ScanFloat32 {
   template <bool kFlip>
   static __device__ __forceinline__ Key top_key(float top, const KeyCodec<Key>& codec) {
     return codec.encode(static_cast<uint32_t>(__float_as_int(kFlip ? -top : top)));
-  }
-  template <bool kFlip>
-  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>&) {
-    const int32_t bits = __float_as_int(top<kFlip>(raw));
-    return bits ^ ((bits >> 31) & 0x7fffffff);
-  }
-  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>& codec) {
-    return codec.encode(static_cast<uint32_t>(order ^ ((order >> 31) & 0x7fffffff)) ^
-                        (codec.invert & codec.sign));
   }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     flip_ = codec.invert & codec.sign;
@@ -206,7 +189,6 @@ struct ScanFloat32 {
 template <class Pair>  // __half2 or __nv_bfloat162
 struct ScanFloat16 {
   using Key = uint16_t;
-  using Order = uint32_t;
   using Top = Pair;
   static constexpr bool kFlips = true;
 
@@ -228,13 +210,6 @@ struct ScanFloat16 {
     const Key low = codec.encode(static_cast<Key>(both)),
               high = codec.encode(static_cast<Key>(both >> 16));
     return low > high ? low : high;
-  }
-  template <bool kFlip>
-  static __device__ __forceinline__ Order order(const uint4& raw, const KeyCodec<Key>& codec) {
-    return top_key<kFlip>(top<kFlip>(raw), codec);
-  }
-  static __device__ __forceinline__ Key key(Order order, const KeyCodec<Key>&) {
-    return static_cast<Key>(order);
   }
   __device__ __forceinline__ void set(const KeyCodec<Key>& codec, Key bound) {
     flip_ = codec.invert ? 0x80008000u : 0;

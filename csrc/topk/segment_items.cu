@@ -91,9 +91,13 @@ cudaError_t start(const SegmentArgs& args, const SegmentPlan& plan, const Segmen
         start<S, Pair, t::kItemThreads>(args, plan, space, plan.item_blocks, plan.capacity, stream);
     if (code != cudaSuccess) return code;
   }
-  if (plan.medium == 0) return cudaSuccess;
-  return start<S, Pair, t::kMediumThreads>(args, plan, space, plan.medium_blocks,
-                                           plan.medium_capacity, stream);
+  if constexpr (sizeof(Pair) == 2 * sizeof(uint64_t) && sizeof(typename S::Key) < 8)
+    return cudaSuccess;  // the plan has no medium list
+  else if (plan.medium == 0)
+    return cudaSuccess;
+  else
+    return start<S, Pair, t::kMediumThreads>(args, plan, space, plan.medium_blocks,
+                                             plan.medium_capacity, stream);
 }
 
 template <class Key>

@@ -9,8 +9,12 @@ namespace gpuprims {
 using Yes = std::true_type;
 using No = std::false_type;
 
+// What is known of a warp's rows when their kernel is compiled: they are whole vectors, so that
+// they start at multiples of 16 bytes; they are not; or nothing, and `whole` says it at run time.
+enum class RowAlign { vectors, elements, either };
+
 // A row in shared memory as the lanes that share it see it.
-template <class Key, bool kAligned>
+template <class Key, RowAlign kAlign>
 struct SharedRow {
   static constexpr int kVector = Vector<Key>::kSize;
   const unsigned char* bytes;
@@ -18,14 +22,18 @@ struct SharedRow {
   int begin, end;  // this lane's vectors
   int twist;       // lanes look at vectors in different orders, so that banks do not clash
   bool twisted;    // some lanes' twist is not 0
+  bool whole;      // RowAlign::either
 
   __device__ __forceinline__ const Key* as_elements() const {
     return reinterpret_cast<const Key*>(bytes);
   }
   __device__ __forceinline__ Key element(int index) const { return as_elements()[index]; }
+  __device__ __forceinline__ bool aligned() const {
+    return kAlign == RowAlign::either ? whole : kAlign == RowAlign::vectors;
+  }
   __device__ __forceinline__ uint4 load(int vector) const {
     const unsigned char* const from = bytes + vector * 16;
-    if constexpr (kAligned) return *reinterpret_cast<const uint4*>(from);
+    if (aligned()) return *reinterpret_cast<const uint4*>(from);
     const auto address = reinterpret_cast<uintptr_t>(from);
     const auto* const words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
     if constexpr (sizeof(Key) >= 4) return make_uint4(words[0], words[1], words[2], words[3]);

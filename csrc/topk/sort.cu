@@ -1,9 +1,11 @@
 // Any k: tiles of 2,048 pairs are sorted in shared memory, then runs are merged two by two, keeping
-// k of each. Workspace: two buffers of n pairs a row. Merge path: Green, McColl & Bader, "GPU Merge
-// Path", ICS 2012.
+// k of each. Pairs are wide whatever the key, so that three kernels serve all: what comes here are
+// masks with k above 4,096 and rows of 2^32 and more. Workspace: two buffers of n pairs a row.
+// Merge path: Green, McColl & Bader, "GPU Merge Path", ICS 2012.
 #include <utility>
 
 #include "common/launch.h"
+#include "topk/any_width.cuh"
 #include "topk/rank.cuh"
 
 namespace gpuprims {
@@ -12,21 +14,24 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kTile = topk_tuning::kSortTile;
 constexpr int kItems = kTile / kThreads;
+using Pair = Wide;
 
-template <class Key, class Pair>
 __global__ void __launch_bounds__(kThreads)
-    topk_sort_tiles(const __grid_constant__ TopkArgs args,
-                    const __grid_constant__ KeyCodec<Key> codec, Pair* out, int64_t tiles) {
+    topk_sort_tiles(const __grid_constant__ TopkArgs args, const __grid_constant__ AnyCodec codec,
+                    int bytes, Pair* out, int64_t tiles) {
   const int64_t row = blockIdx.x / tiles, tile = blockIdx.x - row * tiles;
   const RowPlace place(row, args.inner);
-  const Key* const source = static_cast<const Key*>(args.input) + place.start(args.in);
+  const int64_t start = place.start(args.in);
   const uint8_t* const mask = args.mask ? args.mask + place.start(args.drop) : nullptr;
+  const auto pair_of = [&](int64_t from, int64_t at) {
+    return make_pair<Pair>(codec.encode(bytes, load_bits(args.input, bytes, from)), at);
+  };
   const int64_t begin = tile * kTile;
   const int count = static_cast<int>(args.n - begin < kTile ? args.n - begin : kTile);
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const int64_t at = begin + i;
     const bool keep = !mask || mask[at * args.drop.step];
-    buffer<Pair>()[i] = keep ? make_pair<Pair>(codec.encode(source[at]), at) : Pair(0);
+    buffer<Pair>()[i] = keep ? pair_of(start + at, at) : Pair(0);
   }
   __syncthreads();
   block_sort<Pair, kThreads>(count);
@@ -35,7 +40,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // How many of the first `diagonal` pairs of the merged sequence come from a.
-template <class Pair>
 __device__ int64_t merge_path(const Pair* a, int64_t a_size, const Pair* b, int64_t b_size,
                               int64_t diagonal) {
   int64_t low = diagonal > b_size ? diagonal - b_size : 0,
@@ -52,7 +56,6 @@ __device__ int64_t merge_path(const Pair* a, int64_t a_size, const Pair* b, int6
 
 // Runs of `stride` pairs, of which at most k count, become runs of twice that; a block writes one
 // tile.
-template <class Pair>
 __global__ void __launch_bounds__(kThreads)
     topk_merge_runs(const Pair* from, Pair* to, int64_t n, int64_t k, int64_t stride,
                     int64_t couples, int64_t tiles) {
@@ -101,69 +104,49 @@ __global__ void __launch_bounds__(kThreads)
   for (int x = threadIdx.x; x < count; x += kThreads) to[row * n + first + begin + x] = staged[x];
 }
 
-template <class Key, class Pair>
 __global__ void __launch_bounds__(kThreads)
-    topk_emit(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
-              const Pair* sorted, int64_t blocks) {
+    topk_emit(const __grid_constant__ TopkArgs args, const __grid_constant__ AnyCodec codec,
+              int bytes, const Pair* sorted, int64_t blocks) {
   const int64_t row = blockIdx.x / blocks;
   const int64_t rank = (blockIdx.x - row * blocks) * kThreads + threadIdx.x;
   if (rank >= args.k) return;
-  const Output<Key> output(args, RowPlace(row, args.inner));
+  const RowPlace place(row, args.inner);
   const Pair pair = sorted[row * args.n + rank];
-  if (pair == 0)
-    output.put_missing(rank);
-  else
-    output.put(rank, pair, codec);
+  with_width(bytes, codec, [&]<class Key>(const KeyCodec<Key>& keys) {
+    const Output<Key> output(args, place);
+    if (pair == 0)
+      output.put_missing(rank);
+    else
+      output.put(rank, pair, keys);
+  });
 }
 
 LaunchShape blocks_of(int64_t count, size_t smem = 0) {
   return {dim3(static_cast<unsigned>(count)), dim3(kThreads), smem};
 }
 
-template <class Key, class Pair>
-cudaError_t start(const TopkArgs& args, void* workspace, cudaStream_t stream) {
-  const auto codec = make_codec<Key>(args.dtype, args.largest);
+}  // namespace
+
+cudaError_t launch_topk_sort(const TopkArgs& args, const TopkPlan&, void* workspace,
+                             cudaStream_t stream) {
+  const AnyCodec codec = make_any_codec(args.dtype, args.largest);
+  const int bytes = dtype_bytes(args.dtype);
   auto* from = static_cast<Pair*>(workspace);
   auto* to = from + round_up(args.rows * args.n, 16);
   const int64_t tiles = divide_up(args.n, kTile);
   constexpr size_t kMemory = kBufferAt<Pair> + kTile * sizeof(Pair);
-  auto code = launch(topk_sort_tiles<Key, Pair>, blocks_of(args.rows * tiles, kMemory), stream,
-                     args, codec, from, tiles);
+  auto code = launch(topk_sort_tiles, blocks_of(args.rows * tiles, kMemory), stream, args, codec,
+                     bytes, from, tiles);
   for (int64_t stride = kTile; stride < args.n && code == cudaSuccess; stride *= 2) {
     const int64_t couples = divide_up(args.n, 2 * stride);
     const int64_t out_tiles = divide_up(std::min(args.k, 2 * stride), kTile);
-    code = launch(topk_merge_runs<Pair>, blocks_of(args.rows * couples * out_tiles, kMemory),
-                  stream, from, to, args.n, args.k, stride, couples, out_tiles);
+    code = launch(topk_merge_runs, blocks_of(args.rows * couples * out_tiles, kMemory), stream,
+                  from, to, args.n, args.k, stride, couples, out_tiles);
     std::swap(from, to);
   }
   if (code != cudaSuccess) return code;
   const int64_t blocks = divide_up(args.k, kThreads);
-  return launch(topk_emit<Key, Pair>, blocks_of(args.rows * blocks), stream, args, codec, from,
-                blocks);
-}
-
-template <class Key>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                  cudaStream_t stream) {
-  if constexpr (sizeof(Key) < 8)
-    if (!plan.wide) return start<Key, Narrow>(args, workspace, stream);
-  return start<Key, Wide>(args, workspace, stream);
-}
-
-}  // namespace
-
-cudaError_t launch_topk_sort(const TopkArgs& args, const TopkPlan& plan, void* workspace,
-                             cudaStream_t stream) {
-  switch (dtype_bytes(args.dtype)) {
-    case 1:
-      return start<uint8_t>(args, plan, workspace, stream);
-    case 2:
-      return start<uint16_t>(args, plan, workspace, stream);
-    case 4:
-      return start<uint32_t>(args, plan, workspace, stream);
-    default:
-      return start<uint64_t>(args, plan, workspace, stream);
-  }
+  return launch(topk_emit, blocks_of(args.rows * blocks), stream, args, codec, bytes, from, blocks);
 }
 
 }  // namespace gpuprims

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "common/launch.h"
+#include "topk/any_width.cuh"
 #include "topk/merge.cuh"
 
 namespace gpuprims {
@@ -12,10 +13,9 @@ namespace tuning = topk_tuning;
 // Before a split row's kernel: zeroes its counters and, for a shared bound, takes the sample. It
 // runs beside the start of that kernel, which waits for it only where it needs the result.
 template <class S, class Pair>
-__global__ void __launch_bounds__(tuning::kSampleThreads)
-    topk_prepare(const __grid_constant__ TopkArgs args,
-                 const __grid_constant__ KeyCodec<typename S::Key> codec,
-                 const __grid_constant__ StreamWorkspace ws, int lanes) {
+__device__ __forceinline__ void prepare(const TopkArgs& args,
+                                        const KeyCodec<typename S::Key>& codec,
+                                        const StreamWorkspace& ws, int lanes) {
   cudaTriggerProgrammaticLaunchCompletion();
   const int64_t row = blockIdx.x;
   if (blockIdx.y == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0, ws.counts[row] = 0;
@@ -60,6 +60,38 @@ __global__ void __launch_bounds__(tuning::kSampleThreads)
     }
   }
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
+}
+
+template <class S, class Pair>
+__global__ void __launch_bounds__(tuning::kSampleThreads)
+    topk_prepare(const __grid_constant__ TopkArgs args,
+                 const __grid_constant__ KeyCodec<typename S::Key> codec,
+                 const __grid_constant__ StreamWorkspace ws, int lanes) {
+  prepare<S, Pair>(args, codec, ws, lanes);
+}
+
+// The same for what has no scan of its own, of any width: a switch costs nothing beside the loads.
+template <class Pair>
+__global__ void __launch_bounds__(tuning::kSampleThreads)
+    topk_prepare_any(const __grid_constant__ TopkArgs args, const __grid_constant__ AnyCodec codec,
+                     const __grid_constant__ StreamWorkspace ws, int lanes, int bytes) {
+  with_width(bytes, codec, [&]<class Key>(const KeyCodec<Key>& keys) {
+    if constexpr (sizeof(Key) * 2 <= sizeof(Pair))
+      prepare<ScanAny<Key>, Pair>(args, keys, ws, lanes);
+  });
+}
+
+template <class S, class Pair>
+cudaError_t launch_prepare(const TopkArgs& args, const LaunchShape& shape,
+                           const StreamWorkspace& ws, int lanes, cudaStream_t stream) {
+  using Key = typename S::Key;
+  if constexpr (S::kFlips)
+    return launch(topk_prepare<S, Pair>, shape, stream, args,
+                  make_codec<Key>(args.dtype, args.largest), ws, lanes);
+  else
+    return launch(topk_prepare_any<Pair>, shape, stream, args,
+                  make_any_codec(args.dtype, args.largest), ws, lanes,
+                  static_cast<int>(sizeof(Key)));
 }
 
 // The bound that the row's sample gives.
@@ -196,11 +228,10 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
     at += round_up(args.rows * 12, 256);
     ws.pairs = at;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
-    const LaunchShape prepare{
-        dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
-        dim3(taken ? tuning::kSampleThreads : 32)};
+    const LaunchShape before{dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
+                             dim3(taken ? tuning::kSampleThreads : 32)};
     const int lanes = taken ? plan.sample_lanes : 0;
-    const auto code = launch(topk_prepare<S, Pair>, prepare, stream, args, codec, ws, lanes);
+    const auto code = launch_prepare<S, Pair>(args, before, ws, lanes, stream);
     if (code != cudaSuccess) return code;
     main.dependent = true;
   }

@@ -20,8 +20,7 @@ namespace {
 
 extern __shared__ __align__(16) unsigned char dynamic_memory[];
 
-// kAligned: rows are whole vectors, so that they start at multiples of 16 bytes.
-template <class S, int K, bool kAligned>
+template <class S, int K, RowAlign kAlign>
 __global__ void __launch_bounds__(128)
     topk_thread(const __grid_constant__ TopkArgs args,
                 const __grid_constant__ KeyCodec<typename S::Key> codec,
@@ -43,13 +42,14 @@ __global__ void __launch_bounds__(128)
   const int share = (vectors + shape.lanes - 1) >> shape.shift;
   const int full = n / kVector - (shape.lanes - 1) * share;  // whole vectors of the last lane
   const int mine = lane >> shape.shift, part = lane & (shape.lanes - 1);
-  SharedRow<Key, kAligned> row;
+  SharedRow<Key, kAlign> row;
   row.n = n;
   row.begin = part * share;
   row.end = row.begin + share < vectors ? row.begin + share : vectors;
   row.twist = 0;
   row.twisted = false;
-  if (kAligned && full == share) {  // lane l starts at vector l * share
+  row.whole = n % kVector == 0;
+  if (row.aligned() && full == share) {  // lane l starts at vector l * share
     constexpr int kReach = 32 / kVector < 8 ? 32 / kVector : 8;
     const int zeros = __ffs(share | kReach) - 1;
     row.twist = (lane >> (3 - zeros)) & ((1 << zeros) - 1);
@@ -234,9 +234,15 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
                           static_cast<int>(memory.bytes),
                           k == 1 ? 0 : UINT32_MAX / k + 1};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
-  return args.n % Vector<Key>::kSize == 0
-             ? launch(topk_thread<S, K, true>, launch_shape, stream, args, codec, shape)
-             : launch(topk_thread<S, K, false>, launch_shape, stream, args, codec, shape);
+  // float32 has a kernel for rows of whole vectors and one for others; so have keys of 8 bytes with
+  // 16 groups, where one for both would spill more.
+  if constexpr (std::is_same_v<S, FloatView<Float::f32, false>> || (sizeof(Key) == 8 && K == 8))
+    return args.n % Vector<Key>::kSize == 0 ? launch(topk_thread<S, K, RowAlign::vectors>,
+                                                     launch_shape, stream, args, codec, shape)
+                                            : launch(topk_thread<S, K, RowAlign::elements>,
+                                                     launch_shape, stream, args, codec, shape);
+  else
+    return launch(topk_thread<S, K, RowAlign::either>, launch_shape, stream, args, codec, shape);
 }
 
 template <class S>

@@ -80,12 +80,12 @@ int main(int count, char** words) {
       for (int distinct : {1, 5, 20001}) {
         check<float>(Dtype::f32, 3, n, 128, keep, true, distinct, seed);
         check<float>(Dtype::f32, 1, n, 128, keep, false, distinct, seed);
-        check<int64_t>(Dtype::i64, 2, n, 128, keep, true, distinct, seed);
-        check<uint8_t>(Dtype::u8, 2, n, 128, keep, false, std::min(distinct, 256), seed);
+        check<int32_t>(Dtype::i32, 2, n, 128, keep, true, distinct, seed);
+        check<uint16_t>(Dtype::u16, 2, n, 128, keep, false, distinct, seed);
         check<int16_t>(Dtype::i16, 2, n, 128, keep, true, distinct, seed);
       }
   const int64_t n = 8192, k = 128;
-  const ApproxPlan plan = plan_approx(n, k, 0.95, ApproxMode::buckets);
+  const ApproxPlan plan = plan_approx(Dtype::f32, n, k, 0.95, ApproxMode::buckets);
   double mean = 0;
   const int draws = 40;
   for (int draw = 0; draw < draws; ++draw) mean += recall(n, k, plan, seed * 1000 + draw) / draws;

@@ -90,9 +90,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.indices = indices.data();
   args.rows = rows, args.n = n, args.k = k, args.dtype = dtype, args.largest = largest;
   args.in = {n, n, 1};
-  if (plan.algo == TopkAlgo::warp_row)
-    launch_topk_warp(args, plan, nullptr);
-  else if (plan.algo == TopkAlgo::lanes)
+  if (plan.algo == TopkAlgo::lanes)
     launch_topk_lanes(args, plan, nullptr);
   else if (plan.algo == TopkAlgo::radix)
     run_radix<T>(args);
@@ -126,15 +124,25 @@ int main(int count, char** words) {
   const int64_t shapes[][3] = {{3, 7, 3},       {5, 33, 8},     {9, 256, 8},    {4, 511, 24},
                                {1, 512, 200},   {1, 4097, 50},  {2, 4097, 50},  {2, 3001, 64},
                                {2, 3000, 3000}, {1, 40000, 20}, {1, 5000, 5000}};
-  for (const auto& [rows, n, k] : shapes) {
+  for (const auto& [rows, n, k] : shapes) {  // thread_row has a program of its own
+    const TopkAlgo forced = n <= 512 ? TopkAlgo::block_row : TopkAlgo::automatic;
     for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
-      check<float>(Dtype::f32, rows, n, k, data, seed % 2, seed);
+      check<float>(Dtype::f32, rows, n, k, data, seed % 2, seed, forced);
       if (n > 4000) continue;
-      check<uint8_t>(Dtype::u8, rows, n, k, data, true, seed);
-      check<int64_t>(Dtype::i64, rows, n, k, data, false, seed);
+      check<uint8_t>(Dtype::u8, rows, n, k, data, true, seed, forced);
+      check<int64_t>(Dtype::i64, rows, n, k, data, false, seed, forced);
     }
   }
-  check<float>(Dtype::f32, 2, 3000, 3000, Data::few, true, seed, TopkAlgo::sort);
+  for (Data data : {Data::random, Data::few}) {
+    check<float>(Dtype::f32, 2, 7000, 5000, data, true, seed, TopkAlgo::sort);
+    check<uint8_t>(Dtype::u8, 2, 3000, 3000, data, false, seed, TopkAlgo::sort);
+    check<int16_t>(Dtype::i16, 1, 5000, 2100, data, true, seed, TopkAlgo::sort);
+    check<int64_t>(Dtype::i64, 2, 3000, 10, data, false, seed, TopkAlgo::sort);
+    check<uint8_t>(Dtype::u8, 1, 200000, 20, data, true, seed, TopkAlgo::split_row, 3);
+    check<int16_t>(Dtype::i16, 1, 100000, 20, data, false, seed, TopkAlgo::split_row, 3);
+    check<int32_t>(Dtype::i32, 1, 50000, 20, data, true, seed, TopkAlgo::split_row, 3);
+    check<int64_t>(Dtype::i64, 1, 30000, 20, data, false, seed, TopkAlgo::split_row, 3);
+  }
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
     for (const auto& [n, k] : {std::pair{100, 5}, {16, 4}, {256, 8}, {500, 24}})
       check<float>(Dtype::f32, 11, n, k, data, true, seed, TopkAlgo::lanes);

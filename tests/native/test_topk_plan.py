@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
-ALGORITHMS = ("automatic", "warp_row", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
+ALGORITHMS = ("automatic", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
 
@@ -57,8 +57,11 @@ def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k
     [
         (16_384, 256, 8, "thread_row"),
         (100_000, 100, 5, "thread_row"),
-        (16_384, 256, 20, "warp_row"),
-        (4, 100, 5, "warp_row"),
+        (16_384, 256, 20, "radix"),
+        (16_384, 512, 20, "block_row"),
+        (4, 100, 5, "thread_row"),
+        (4, 512, 16, "thread_row"),
+        (4, 513, 5, "block_row"),
         (1024, 32_768, 64, "block_row"),
         (1, 100_000_000, 20, "split_row"),
         (1, 1_000_000, 500_000, "radix"),
