@@ -6,10 +6,9 @@ namespace gpuprims {
 namespace {
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns.
-template <class T, bool kExtreme>
+template <class Acc>
 __global__ void __launch_bounds__(32 * kWarps)
-    combine_hubs(const __grid_constant__ AggregateArgs a) {
-  using Acc = typename Math<T>::Acc;
+    combine_hubs(const __grid_constant__ AggregateArgs a, const Dtype dtype) {
   if (a.flag && *a.flag) return;
   const int64_t stripes = (a.features + 31) / 32;
   const int64_t items = *a.hub_count * stripes;
@@ -23,23 +22,28 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, row + 1) - begin;
     const int64_t chunks = degree / kChunk;
     int64_t at = begin / kChunk * a.features + column;
+    const bool extreme = a.partial_position != nullptr;
     Acc value = partial[at];
-    int64_t position = kExtreme ? a.partial_position[at] : 0;
+    int64_t position = extreme ? a.partial_position[at] : 0;
+    if (extreme) {
 #pragma unroll 8
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-      at += a.features;
-      const Acc other = partial[at];
-      if constexpr (kExtreme) {
+      for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+        at += a.features;
+        const Acc other = partial[at];
         const int64_t other_position = chunk * kChunk + a.partial_position[at];
         if (!(other <= value) && value == value) value = other, position = other_position;
-      } else {
-        value += other;
+      }
+    } else {
+#pragma unroll 8
+      for (int64_t chunk = 1; chunk < chunks; ++chunk) {
+        at += a.features;
+        value += partial[at];
       }
     }
     const int64_t place = a.csr.order ? a.csr.order[row] : row;
     if (static_cast<uint64_t>(place) >= static_cast<uint64_t>(a.csr.rows)) continue;
     const int64_t to = place * a.features + column;
-    if constexpr (kExtreme) {
+    if (extreme) {
       if (a.reduce == Reduce::min) value = -value;
       if (a.arg_out) {
         const int64_t id = edge_id(a.csr, begin + position);
@@ -51,34 +55,17 @@ __global__ void __launch_bounds__(32 * kWarps)
     } else if (a.reduce == Reduce::mean) {
       value = quotient(value, static_cast<Acc>(degree));
     }
-    static_cast<T*>(a.out)[to] = narrow<T>(value);
+    store_as(dtype, a.out, to, value);
   }
-}
-
-template <class T>
-cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
-                         cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(plan.hub_blocks)), dim3(32 * kWarps)};
-  if (args.partial_position) return launch(combine_hubs<T, true>, shape, stream, args);
-  return launch(combine_hubs<T, false>, shape, stream, args);
 }
 
 }  // namespace
 
 cudaError_t launch_combine(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                            cudaStream_t stream) {
-  switch (dtype) {
-    case Dtype::f32:
-      return launch_dtype<float>(plan, args, stream);
-    case Dtype::f64:
-      return launch_dtype<double>(plan, args, stream);
-    case Dtype::f16:
-      return launch_dtype<__half>(plan, args, stream);
-    case Dtype::bf16:
-      return launch_dtype<__nv_bfloat16>(plan, args, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  const LaunchShape shape{dim3(static_cast<unsigned>(plan.hub_blocks)), dim3(32 * kWarps)};
+  const auto kernel = dtype == Dtype::f64 ? combine_hubs<double> : combine_hubs<float>;
+  return launch(kernel, shape, stream, args, dtype);
 }
 
 }  // namespace gpuprims

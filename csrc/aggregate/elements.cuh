@@ -62,6 +62,19 @@ __device__ __forceinline__ double quotient(double a, double b) {
   return fabs(near) < INFINITY ? better : near;
 }
 
+// A result of a dtype known at run time.
+__device__ __forceinline__ void store_as(Dtype dtype, void* out, int64_t at, float v) {
+  if (dtype == Dtype::f32)
+    static_cast<float*>(out)[at] = v;
+  else if (dtype == Dtype::f16)
+    static_cast<__half*>(out)[at] = narrow<__half>(v);
+  else
+    static_cast<__nv_bfloat16*>(out)[at] = narrow<__nv_bfloat16>(v);
+}
+__device__ __forceinline__ void store_as(Dtype, void* out, int64_t at, double v) {
+  static_cast<double*>(out)[at] = v;
+}
+
 template <class T>
 __device__ __forceinline__ T not_a_number() {
   return narrow<T>(static_cast<typename Math<T>::Acc>(__int_as_float(0x7fffffff)));

@@ -119,6 +119,7 @@ struct AggregateFacts {
 // Every row starts at address + a multiple of row_bytes and has width_bytes; both and the address
 // must be multiples of the load.
 inline int pick_load_bytes(Dtype dtype, uint64_t address, int64_t row_bytes, int64_t width_bytes) {
+  if (dtype == Dtype::f64) return 8;
   const uint64_t all =
       address | static_cast<uint64_t>(row_bytes) | static_cast<uint64_t>(width_bytes);
   if (all % 16 == 0) return 16;

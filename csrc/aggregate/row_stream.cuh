@@ -57,12 +57,23 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShallow>> {
 
   // Indices of the batch at `at`, 0 beyond the graph's edges.
   __device__ __forceinline__ void load_indices(Index (&source)[kFlight], int at) const {
-    constexpr int kBytes = kFlight * sizeof(Index) < 16 ? kFlight * sizeof(Index) : 16;
-    constexpr int kStep = kBytes / sizeof(Index);
-    const Index* const from = static_cast<const Index*>(a.csr.indices) + origin + at;
+    if constexpr (sizeof(Index) == 8)
+      if (!a.csr.wide_indices) return load_stored<int32_t>(source, at);
+    load_stored<Index>(source, at);
+  }
+
+  // As they are stored.
+  template <class Stored>
+  __device__ __forceinline__ void load_stored(Index (&source)[kFlight], int at) const {
+    constexpr int kBytes = kFlight * sizeof(Stored) < 16 ? kFlight * sizeof(Stored) : 16;
+    constexpr int kStep = kBytes / sizeof(Stored);
+    const Stored* const from = static_cast<const Stored*>(a.csr.indices) + origin + at;
     if (origin + at + kFlight <= a.csr.edges) {
+      Stored loaded[kFlight];
 #pragma unroll
-      for (int u = 0; u < kFlight; u += kStep) load_vector<Index, kStep>(source + u, from + u);
+      for (int u = 0; u < kFlight; u += kStep) load_vector<Stored, kStep>(loaded + u, from + u);
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) source[u] = loaded[u];
     } else {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) source[u] = origin + at + u < a.csr.edges ? from[u] : 0;

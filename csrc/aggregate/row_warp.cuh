@@ -14,6 +14,7 @@
 
 namespace gpuprims {
 
+// An Index of 64 bits holds stored ones of either width.
 template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
 struct RowGroup {
   using Acc = typename Math<T>::Acc;
@@ -23,9 +24,13 @@ struct RowGroup {
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
   static constexpr bool kWeighted = kMode != Mode::sum && kMode != Mode::extreme;
+  // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
+  // both. That of sums has fewer edges in flight, as it would spill.
+  static constexpr bool kMayLackWeights = kWeighted && (kGrad || kLoads > 1);
   // Edges in flight a group. A batch holds that many rows of x in registers.
   static constexpr int kWords = kRowWords * (kGrad ? 2 : 1) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
-                                (kExtreme && kWeighted ? 4 : 0);
+                                (kExtreme && kWeighted ? 4 : 0) +
+                                (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
   static constexpr int kFlight = kWords > 8 || kLoads == 8                      ? 2
                                  : kWords > 4 || kShallow || sizeof(Index) == 8 ? 4
                                                                                 : 8;
@@ -134,12 +139,13 @@ struct RowGroup {
         batch.weight[u] = kExtreme ? sign() : Acc(1);
         if constexpr (kGrad) batch.taken[u] = 0;
         if (!(there >> u & 1)) continue;
+        if (kMayLackWeights && !kGrad && !a.edge_weight) continue;  // nor are ids looked at
         const int64_t id = edge_id(a.csr, edge_of(u));
         if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(a.csr.edges)) {
           bad |= 1u << u;
           continue;
         }
-        if (!kGrad || a.edge_weight)
+        if (!kMayLackWeights || a.edge_weight)
           batch.weight[u] *= widen(__ldg(static_cast<const T*>(a.edge_weight) + id));
         if constexpr (kGrad) batch.taken[u] = took(source[u], id);
       }
@@ -203,12 +209,18 @@ struct RowGroup {
 
   // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know
   // `step`: it would keep its multiples for the loop, in the registers of a batch.
-  __device__ __forceinline__ void fetch(Index (&source)[kFlight], const Index* indices, int number,
+  __device__ __forceinline__ void fetch(Index (&source)[kFlight], int64_t begin, int number,
                                         int length, int step) const {
     asm volatile("" : "+r"(step));
+    const Index* const indices = static_cast<const Index*>(a.csr.indices) + begin;
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u, number += step)
-      source[u] = __ldg(indices + (number < length ? number : length - 1));
+    for (int u = 0; u < kFlight; ++u, number += step) {
+      const int at = number < length ? number : length - 1;
+      if constexpr (sizeof(Index) == 8)
+        source[u] = load_int(a.csr.indices, a.csr.wide_indices, begin + at);
+      else
+        source[u] = __ldg(indices + at);
+    }
   }
 
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
@@ -216,9 +228,8 @@ struct RowGroup {
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
     reset();
     const int way = log_ways > 0 ? lanes.group : 0, ways = 1 << log_ways;
-    const Index* const indices = static_cast<const Index*>(a.csr.indices) + begin;
     Index next[kFlight];
-    fetch(next, indices, way, length, ways);
+    fetch(next, begin, way, length, ways);
 #pragma unroll 1
     for (int from = way; from < length; from += kFlight << log_ways) {
       const int left = (length - from + ways - 1) >> log_ways;
@@ -226,7 +237,7 @@ struct RowGroup {
       Batch batch;
       gather(batch, next, valid, [&](int u) { return begin + from + (u << log_ways); });
       // Indices of the next round arrive while this round's rows are on their way.
-      fetch(next, indices, from + (kFlight << log_ways), length, ways);
+      fetch(next, begin, from + (kFlight << log_ways), length, ways);
       if (valid == kAll)
         add(batch, kAll, from, ways);
       else

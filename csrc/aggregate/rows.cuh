@@ -105,20 +105,29 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
   return cudaSuccess;
 }
 
+// Whether the kernels of whole vectors take the call; the unweighted ones take no other.
+inline bool takes_vectors(const AggregatePlan& plan, const AggregateArgs& args) {
+  return plan.load_bytes == kLaneBytes && !args.csr.wide_indices;
+}
+
 template <class T, Mode kMode>
 cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
                          cudaStream_t stream) {
-  constexpr int kFull = kLaneBytes / sizeof(T);
-  if (args.csr.wide_indices)  // rare (2^31 sources)
+  if constexpr (sizeof(T) < 8) {  // float64 is not worth a second kernel
+    constexpr int kFull = kLaneBytes / sizeof(T);
+    if constexpr (kMode == Mode::sum && sizeof(T) == 4)  // a variant to time beside the usual one
+      if (takes_vectors(plan, args) && plan.shallow)
+        return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
+    if (takes_vectors(plan, args)) return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
+  }
+  if constexpr (kMode == Mode::sum || kMode == Mode::extreme) {
+    return cudaErrorInvalidValue;
+  } else {
+    if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without
+      if (plan.load_bytes == 4 && !args.csr.wide_indices)
+        return launch_rows<T, 2, kMode, int32_t>(plan, args, stream);
     return launch_rows<T, 1, kMode, int64_t>(plan, args, stream);
-  if constexpr (kMode == Mode::sum && sizeof(T) == 4)  // a variant to time beside the usual one
-    if (plan.load_bytes == kLaneBytes && plan.shallow)
-      return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
-  if (plan.load_bytes == kLaneBytes)
-    return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
-  if constexpr (sizeof(T) == 2)
-    if (plan.load_bytes == 4) return launch_rows<T, 2, kMode, int32_t>(plan, args, stream);
-  return launch_rows<T, 1, kMode, int32_t>(plan, args, stream);
+  }
 }
 
 // Rows, then the chunks of hubs.

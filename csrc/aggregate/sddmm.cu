@@ -142,8 +142,7 @@ cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& ar
       return bytes == 16 ? launch_edges<float, 4>(plan, args, stream)
                          : launch_edges<float, 1>(plan, args, stream);
     case Dtype::f64:
-      return bytes == 16 ? launch_edges<double, 2>(plan, args, stream)
-                         : launch_edges<double, 1>(plan, args, stream);
+      return launch_edges<double, 1>(plan, args, stream);
     case Dtype::f16:
       return bytes == 16  ? launch_edges<__half, 8>(plan, args, stream)
              : bytes == 4 ? launch_edges<__half, 2>(plan, args, stream)

@@ -5,6 +5,7 @@ namespace gpuprims {
 
 cudaError_t launch_sum(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                        cudaStream_t stream) {
+  if (!takes_vectors(plan, args)) return launch_weighted_sum(dtype, plan, args, stream);
   return launch_mode<Mode::sum>(dtype, plan, args, stream);
 }
 

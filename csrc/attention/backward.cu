@@ -187,10 +187,9 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(sizeof(T) ==
 }
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns, of features and then of heads.
-template <class T>
+template <class Acc>
 __global__ void __launch_bounds__(32 * kWarps)
-    combine_grads(const __grid_constant__ BackwardArgs a) {
-  using Acc = typename Math<T>::Acc;
+    combine_grads(const __grid_constant__ BackwardArgs a, const Dtype dtype) {
   if (*a.hubs.flag) return;
   const int64_t width = a.heads * a.channels, stride = width + a.heads;
   const int64_t stripes = (stride + 31) / 32;
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t slot = item / stripes;
     const int64_t column = item % stripes * 32 + threadIdx.x % 32;
     const Chunk first = a.hubs.chunks[slot];
-    T* const out = static_cast<T*>(column < width ? a.grad_other_sum : a.grad_row);
+    void* const out = column < width ? a.grad_other_sum : a.grad_row;
     if (first.number != 0 || column >= stride || !out) continue;
     const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, first.row + 1) -
                            load_int(a.csr.indptr, a.csr.wide_offsets, first.row);
@@ -209,8 +208,9 @@ __global__ void __launch_bounds__(32 * kWarps)
     Acc sum = partial[0];
 #pragma unroll 8
     for (int64_t c = 1; c < chunks; ++c) sum += partial[c * stride];
-    out[column < width ? first.row * width + column : first.row * a.heads + column - width] =
-        narrow<T>(sum);
+    const int64_t to =
+        column < width ? first.row * width + column : first.row * a.heads + column - width;
+    store_as(dtype, out, to, sum);
   }
 }
 
@@ -218,10 +218,8 @@ template <class T, int kVec, Pass kPass>
 cudaError_t launch_rows(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
                   static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  const auto code = launch(attend_grad_rows<T, kVec, kPass>, {grid, dim3(32 * kWarps)}, stream,
-                           args, plan.tiles, plan.hub_blocks);
-  if (code != cudaSuccess || plan.hub_blocks == 0) return code;
-  return launch(combine_grads<T>, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args);
+  return launch(attend_grad_rows<T, kVec, kPass>, {grid, dim3(32 * kWarps)}, stream, args,
+                plan.tiles, plan.hub_blocks);
 }
 
 template <class T>
@@ -234,9 +232,7 @@ cudaError_t launch_dtype(const Plan& plan, const BackwardArgs& args, cudaStream_
   return launch_rows<T, 1, Pass::either>(plan, args, stream);
 }
 
-}  // namespace
-
-cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& args,
+cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const BackwardArgs& args,
                             cudaStream_t stream) {
   switch (dtype) {
     case Dtype::f32:
@@ -250,6 +246,16 @@ cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& a
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+}  // namespace
+
+cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& args,
+                            cudaStream_t stream) {
+  const auto code = launch_all_rows(dtype, plan, args, stream);
+  if (code != cudaSuccess || plan.hub_blocks == 0) return code;
+  const auto kernel = dtype == Dtype::f64 ? combine_grads<double> : combine_grads<float>;
+  return launch(kernel, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args, dtype);
 }
 
 }  // namespace gpuprims::attention

@@ -150,10 +150,9 @@ __global__ void __launch_bounds__(32 * kWarps,
 }
 
 // Puts the chunks of a hub together: a warp a hub and 32 channels.
-template <class T>
+template <class Acc>
 __global__ void __launch_bounds__(32 * kWarps)
-    combine_attended(const __grid_constant__ ForwardArgs a) {
-  using Acc = typename Math<T>::Acc;
+    combine_attended(const __grid_constant__ ForwardArgs a, const Dtype dtype) {
   if (*a.hubs.flag) return;
   const int64_t width = a.heads * a.channels, stride = width + 2 * a.heads;
   const int64_t stripes = (width + 31) / 32;
@@ -177,13 +176,13 @@ __global__ void __launch_bounds__(32 * kWarps)
     }
     const Acc base = best > -INFINITY ? best : Acc(0);
     Acc sum = 0, weight = 0;
-#pragma unroll(sizeof(T) == 8 ? 1 : 4)
+#pragma unroll(sizeof(Acc) == 8 ? 1 : 4)
     for (int64_t c = 0; c < chunks; ++c) {
       const Acc scale = exponential(own[c * stride + width + head] - base);
       sum = fused(scale, own[c * stride + column], sum);
       weight = fused(scale, own[c * stride + width + a.heads + head], weight);
     }
-    static_cast<T*>(a.out)[first.row * width + column] = narrow<T>(sum / weight);
+    store_as(dtype, a.out, first.row * width + column, sum / weight);
     if (column % a.channels == 0)
       static_cast<Acc*>(a.lse)[first.row * a.heads + head] = best + logarithm(weight);
   }
@@ -193,10 +192,8 @@ template <class T, int kVec>
 cudaError_t launch_rows(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
                   static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  const auto code = launch(attend_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args,
-                           plan.tiles, plan.hub_blocks);
-  if (code != cudaSuccess || plan.hub_blocks == 0) return code;
-  return launch(combine_attended<T>, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args);
+  return launch(attend_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args, plan.tiles,
+                plan.hub_blocks);
 }
 
 template <class T>
@@ -206,10 +203,8 @@ cudaError_t launch_dtype(const Plan& plan, const ForwardArgs& args, cudaStream_t
   return launch_rows<T, 1>(plan, args, stream);
 }
 
-}  // namespace
-
-cudaError_t launch_forward(Dtype dtype, const Plan& plan, const ForwardArgs& args,
-                           cudaStream_t stream) {
+cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const ForwardArgs& args,
+                            cudaStream_t stream) {
   switch (dtype) {
     case Dtype::f32:
       return launch_dtype<float>(plan, args, stream);
@@ -222,6 +217,16 @@ cudaError_t launch_forward(Dtype dtype, const Plan& plan, const ForwardArgs& arg
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+}  // namespace
+
+cudaError_t launch_forward(Dtype dtype, const Plan& plan, const ForwardArgs& args,
+                           cudaStream_t stream) {
+  const auto code = launch_all_rows(dtype, plan, args, stream);
+  if (code != cudaSuccess || plan.hub_blocks == 0) return code;
+  const auto kernel = dtype == Dtype::f64 ? combine_attended<double> : combine_attended<float>;
+  return launch(kernel, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args, dtype);
 }
 
 }  // namespace gpuprims::attention

@@ -6,18 +6,26 @@
 namespace gpuprims::attention {
 namespace {
 
-template <class T, int kVec, bool kGrad>
+// What a kernel makes, where it is known at compile time: it saves registers.
+enum class Make { scores, grads, either };
+
+template <class T, int kVec, Make kMake>
 struct ScoreWarp {
   using Acc = typename Math<T>::Acc;
   using Own = Columns<T, kVec>;
   using Row = Packed<T, kVec>[Own::kLoads];
   static constexpr int kOwned = Own::kOwned;
-  static constexpr int kFlight = kVec == 1 || kGrad ? 2 : attention::kFlight;
+  static constexpr bool kSums = kMake != Make::scores;
+  static constexpr int kFlight = kVec == 1 || kMake == Make::grads ? 2 : attention::kFlight;
 
   const Gatv2Args& a;
   const Lanes& lanes;
   const Own& own;
-  Acc own_sum[kGrad ? kOwned : 1], att_sum[kGrad ? kOwned : 1];
+  Acc own_sum[kSums ? kOwned : 1], att_sum[kSums ? kOwned : 1];
+
+  __device__ bool grads() const {
+    return kMake == Make::grads || (kMake == Make::either && a.grad);
+  }
 
   __device__ static Acc at(const Row& row, int k) { return row[k / kVec][k % kVec]; }
 
@@ -28,7 +36,7 @@ struct ScoreWarp {
     Row mine, att;
     own.load(mine, static_cast<const T*>(a.own) + row * a.own_stride);
     own.load(att, static_cast<const T*>(a.att));
-    if constexpr (kGrad) {
+    if constexpr (kSums) {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) own_sum[k] = att_sum[k] = 0;
     }
@@ -42,7 +50,7 @@ struct ScoreWarp {
       int64_t id = there ? edge_id(a.csr, begin + number) : -1;
       if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(a.csr.edges)) id = -1, node = kNone;
       Acc dot = 0;
-      if (kGrad && there)
+      if (grads() && there)
         dot = id < 0 ? not_a_number<Acc>()
                      : widen(__ldg(static_cast<const T*>(a.grad) + id * a.heads + head));
       for (int step = 0; step < steps; step += kFlight) {
@@ -61,9 +69,10 @@ struct ScoreWarp {
 #pragma unroll
         for (int u = 0; u < kFlight; ++u) {
           if (step + u >= steps) continue;
-          if constexpr (kGrad) {
+          if (grads()) {
             const Acc g = __shfl_sync(~0u, dot, lanes.score_lane(step + u));
-            if (nodes[u] != kNone) take_grad(mine, att, other[u], extra[u], ids[u], g, slope);
+            if constexpr (kSums)
+              if (nodes[u] != kNone) take_grad(mine, att, other[u], extra[u], ids[u], g, slope);
           } else {
             Acc product = 0;
 #pragma unroll
@@ -79,11 +88,12 @@ struct ScoreWarp {
           }
         }
       }
-      if (!kGrad && there && id >= 0)
+      if (!grads() && there && id >= 0)
         static_cast<T*>(a.scores)[id * a.heads + head] =
             node == kNone ? not_a_number<T>() : narrow<T>(dot);
     }
-    if constexpr (kGrad) {
+    if constexpr (kSums) {
+      if (!grads()) return;
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         own_sum[k] = add_lanes(own_sum[k], lanes.row_bits());
@@ -136,8 +146,8 @@ struct ScoreWarp {
   }
 
   __device__ void store_row(int64_t row) const {
-    if constexpr (kGrad) {
-      if (lanes.group() != 0) return;
+    if constexpr (kSums) {
+      if (!grads() || lanes.group() != 0) return;
       const int64_t at = row * a.heads * a.channels;
       if (a.grad_own) own.write(static_cast<T*>(a.grad_own) + at, own_sum);
       if (a.grad_att) own.write(static_cast<T*>(a.grad_att) + at, att_sum);
@@ -145,26 +155,26 @@ struct ScoreWarp {
   }
 
   __device__ void store_partial(int64_t slot) const {
-    if constexpr (kGrad) {
+    if constexpr (kSums) {
       const int64_t width = a.heads * a.channels;
       Acc* const partial = static_cast<Acc*>(a.hubs.partial) + slot * 2 * width;
-      if (lanes.group() != 0) return;
+      if (!grads() || lanes.group() != 0) return;
       own.write_partial(partial, own_sum);
       own.write_partial(partial + width, att_sum);
     }
   }
 };
 
-template <class T, int kVec, bool kGrad>
+template <class T, int kVec, Make kMake>
 __global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 2 && kVec == 1 ? 3 : 4)
     gatv2_rows(const __grid_constant__ Gatv2Args a, const int64_t tiles, const int hub_blocks) {
-  using Warp = ScoreWarp<T, kVec, kGrad>;
+  using Warp = ScoreWarp<T, kVec, kMake>;
   if (a.hubs.flag && *a.hubs.flag) return;  // the host has filled the results
   for (int64_t tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
     const Lanes lanes = Lanes::of<Warp::kOwned>(tile, a.heads, a.channels);
-    if (!kGrad && !lanes.first) continue;
     const Columns<T, kVec> own(lanes, a.channels);
     Warp warp{a, lanes, own};
+    if (!warp.grads() && !lanes.first) continue;
     Piece piece;
     for (int64_t round = 0; piece.take(a.csr, a.hubs, hub_blocks, round); ++round) {
       warp.walk(piece.row, piece.begin, piece.length);
@@ -177,9 +187,9 @@ __global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 2 && kVec == 1 ? 3 :
 }
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns.
-template <class T>
-__global__ void __launch_bounds__(32 * kWarps) combine_gatv2(const __grid_constant__ Gatv2Args a) {
-  using Acc = typename Math<T>::Acc;
+template <class Acc>
+__global__ void __launch_bounds__(32 * kWarps)
+    combine_gatv2(const __grid_constant__ Gatv2Args a, const Dtype dtype) {
   if (*a.hubs.flag) return;
   const int64_t width = a.heads * a.channels;
   const int64_t stripes = (2 * width + 31) / 32;
@@ -189,7 +199,7 @@ __global__ void __launch_bounds__(32 * kWarps) combine_gatv2(const __grid_consta
     const int64_t slot = item / stripes;
     const int64_t column = item % stripes * 32 + threadIdx.x % 32;
     const Chunk first = a.hubs.chunks[slot];
-    T* const out = static_cast<T*>(column < width ? a.grad_own : a.grad_att);
+    void* const out = column < width ? a.grad_own : a.grad_att;
     if (first.number != 0 || column >= 2 * width || !out) continue;
     const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, first.row + 1) -
                            load_int(a.csr.indptr, a.csr.wide_offsets, first.row);
@@ -197,37 +207,30 @@ __global__ void __launch_bounds__(32 * kWarps) combine_gatv2(const __grid_consta
     Acc sum = partial[0];
 #pragma unroll 8
     for (int64_t c = 1; c < degree / kChunk; ++c) sum += partial[c * 2 * width];
-    out[first.row * width + column % width] = narrow<T>(sum);
+    store_as(dtype, out, first.row * width + column % width, sum);
   }
 }
 
-template <class T, int kVec, bool kGrad>
+template <class T, int kVec, Make kMake>
 cudaError_t launch_rows(const Plan& plan, const Gatv2Args& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
                   static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  const auto code = launch(gatv2_rows<T, kVec, kGrad>, {grid, dim3(32 * kWarps)}, stream, args,
-                           plan.tiles, plan.hub_blocks);
-  if (code != cudaSuccess || plan.hub_blocks == 0 || !kGrad) return code;
-  return launch(combine_gatv2<T>, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args);
-}
-
-template <class T, int kVec>
-cudaError_t launch_either(const Plan& plan, const Gatv2Args& args, cudaStream_t stream) {
-  return args.grad ? launch_rows<T, kVec, true>(plan, args, stream)
-                   : launch_rows<T, kVec, false>(plan, args, stream);
+  return launch(gatv2_rows<T, kVec, kMake>, {grid, dim3(32 * kWarps)}, stream, args, plan.tiles,
+                plan.hub_blocks);
 }
 
 template <class T>
 cudaError_t launch_dtype(const Plan& plan, const Gatv2Args& args, cudaStream_t stream) {
+  constexpr int kVec = kLaneBytes / sizeof(T);
   if constexpr (sizeof(T) < 8)
-    if (plan.vector) return launch_either<T, kLaneBytes / sizeof(T)>(plan, args, stream);
-  return launch_either<T, 1>(plan, args, stream);
+    if (plan.vector)
+      return args.grad ? launch_rows<T, kVec, Make::grads>(plan, args, stream)
+                       : launch_rows<T, kVec, Make::scores>(plan, args, stream);
+  return launch_rows<T, 1, Make::either>(plan, args, stream);
 }
 
-}  // namespace
-
-cudaError_t launch_gatv2(Dtype dtype, const Plan& plan, const Gatv2Args& args,
-                         cudaStream_t stream) {
+cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const Gatv2Args& args,
+                            cudaStream_t stream) {
   switch (dtype) {
     case Dtype::f32:
       return launch_dtype<float>(plan, args, stream);
@@ -240,6 +243,16 @@ cudaError_t launch_gatv2(Dtype dtype, const Plan& plan, const Gatv2Args& args,
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+}  // namespace
+
+cudaError_t launch_gatv2(Dtype dtype, const Plan& plan, const Gatv2Args& args,
+                         cudaStream_t stream) {
+  const auto code = launch_all_rows(dtype, plan, args, stream);
+  if (code != cudaSuccess || plan.hub_blocks == 0 || !args.grad) return code;
+  const auto kernel = dtype == Dtype::f64 ? combine_gatv2<double> : combine_gatv2<float>;
+  return launch(kernel, {dim3(plan.hub_blocks), dim3(32 * kWarps)}, stream, args, dtype);
 }
 
 }  // namespace gpuprims::attention

@@ -10,7 +10,8 @@ cudaError_t launch_floating(const ReduceArgs& args, const ReducePlan& plan, cuda
   constexpr Dtype kAcc = sizeof(typename Op::Value) == 8 ? Dtype::f64 : Dtype::f32;
   switch (plan.algo) {
     case ReduceAlgo::packed_rows:
-      return launch_packed_rows<Op, Raw>(args, plan, stream);
+      if constexpr (kAcc == Dtype::f32) return launch_packed_rows<Op, Raw>(args, plan, stream);
+      return cudaErrorInvalidValue;  // no plan has them
     case ReduceAlgo::long_rows:
       return launch_long_rows<Op, Raw>(args, plan, stream);
     default:

@@ -12,24 +12,24 @@ namespace {
 constexpr int kThreads = histogram_tuning::kThreads;
 extern __shared__ __align__(16) unsigned char dynamic_memory[];
 
-struct Half2Bytes {
-  uint16_t bits;
-};
-
-// Element types by their width; what 1 to 8 bytes mean is decided at run time.
+// Element types by their width; what 1, 2 and 8 bytes mean is decided at run time.
 template <class T>
 __device__ __forceinline__ double as_double(T x, Dtype dtype) {
-  if constexpr (std::is_same_v<T, Half2Bytes>) {
-    return dtype == Dtype::f16 ? __half2float(__ushort_as_half(x.bits))
-                               : __uint_as_float(static_cast<unsigned>(x.bits) << 16);
-  } else if constexpr (std::is_same_v<T, uint8_t>) {
+  if constexpr (std::is_same_v<T, uint8_t>) {
     return dtype == Dtype::i8 ? static_cast<int8_t>(x) : static_cast<int>(x);
   } else if constexpr (std::is_same_v<T, uint16_t>) {
+    if (dtype == Dtype::f16) return __half2float(__ushort_as_half(x));
+    if (dtype == Dtype::bf16) return __uint_as_float(static_cast<unsigned>(x) << 16);
     return dtype == Dtype::i16 ? static_cast<int16_t>(x) : static_cast<int>(x);
   } else if constexpr (std::is_same_v<T, uint32_t>) {
     return dtype == Dtype::i32 ? static_cast<double>(static_cast<int32_t>(x))
                                : static_cast<double>(x);
   } else if constexpr (std::is_same_v<T, uint64_t>) {
+    if (dtype == Dtype::f64) {
+      double value;
+      memcpy(&value, &x, sizeof value);
+      return value;
+    }
     return dtype == Dtype::i64 ? static_cast<double>(static_cast<int64_t>(x))
                                : static_cast<double>(x);
   } else {
@@ -112,17 +112,7 @@ cudaError_t launch_histogram(const HistogramArgs& args, const HistogramPlan& pla
                              cudaStream_t stream) {
   const auto code = cudaMemsetAsync(args.counts, 0, args.bins * 8, stream);
   if (code != cudaSuccess || args.n == 0) return code;
-  switch (args.dtype) {
-    case Dtype::f32:
-      return start<float>(args, plan, stream);
-    case Dtype::f64:
-      return start<double>(args, plan, stream);
-    case Dtype::f16:
-    case Dtype::bf16:
-      return start<Half2Bytes>(args, plan, stream);
-    default:
-      break;
-  }
+  if (args.dtype == Dtype::f32) return start<float>(args, plan, stream);
   switch (dtype_bytes(args.dtype)) {
     case 1:
       return start<uint8_t>(args, plan, stream);

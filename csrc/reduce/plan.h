@@ -61,7 +61,7 @@ struct ReduceProblem {
   int sms = 132;
   Dtype acc = Dtype::f32;   // i64: elements are looked at as integers
   bool float_lanes = true;  // the family has contiguous kernels for this dtype
-  bool short_rows = true;   // and packed_rows
+  bool short_rows = true;   // and packed_rows; otherwise strided takes short rows
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks a block, 0: as many as fit
 };
@@ -115,7 +115,7 @@ inline void set_lanes(ReduceProblem& p, Dtype acc) {
   p.float_lanes = !integer || p.family == ReduceFamily::additive ||
                   p.family == ReduceFamily::extreme ||
                   (p.family == ReduceFamily::arg && dtype_bytes(p.dtype) >= 4);
-  p.short_rows = !integer;
+  p.short_rows = acc == Dtype::f32;  // others are not worth kernels of their own
   p.state_bytes = state_bytes(p.family, acc);
 }
 
