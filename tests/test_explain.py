@@ -55,7 +55,7 @@ def test_segment_topk_names_its_lists_and_workspace() -> None:
     [
         ((1000, 64), torch.float32, "warp_row, 2 lanes a row, 32 elements a lane"),
         ((1000, 5), torch.int64, "warp_row, 1 lane a row, 8 elements a lane"),
-        ((1000, 1025), torch.float32, "block_row, 32 elements a thread"),
+        ((1000, 1025), torch.float32, "block_row, 16 elements a thread"),
         ((100_000_000,), torch.float32, "at most 4 passes, key and index in 64 bits"),
         ((100_000_000,), torch.int64, "at most 8 passes, 32-bit index beside the key"),
         ((5, 0), torch.uint8, "nothing to launch"),

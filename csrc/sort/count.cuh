@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;
   const int low = args.sort.begin_bit, width = args.sort.end_bit - low;
-  const Word mask = width <= 0                                 ? Word(0)
+  const Word mask = width <= 0                                    ? Word(0)
                     : width >= static_cast<int>(sizeof(Word)) * 8 ? ~Word(0)
-                                                               : (Word(1) << width) - 1;
+                                                                  : (Word(1) << width) - 1;
   const int shift = width <= 0 ? 0 : low;
   const auto count = [&](Word key) {
     const Word window = (key >> shift) & mask;
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
 #pragma unroll
       for (int b = 0; b < kVectors; ++b) {
         const int64_t at = v + b * kThreads + t;
-        raw[b] = at < vectors ? reinterpret_cast<const uint4*>(row + from)[at]
-                              : make_uint4(0, 0, 0, 0);
+        raw[b] =
+            at < vectors ? reinterpret_cast<const uint4*>(row + from)[at] : make_uint4(0, 0, 0, 0);
       }
       const bool look = __any_sync(~0u, !trend.settled());
 #pragma unroll
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
           if constexpr (sizeof(Key) == 8)
             keys[e] = order.encode(static_cast<uint64_t>(word[2 * e + 1]) << 32 | word[2 * e]);
           else
-            keys[e] = order.encode(static_cast<Key>(word[e * sizeof(Key) / 4] >>
-                                                    (e * sizeof(Key) % 4 * 8)));
+            keys[e] = order.encode(
+                static_cast<Key>(word[e * sizeof(Key) / 4] >> (e * sizeof(Key) % 4 * 8)));
         }
         if (look) {
           Word before = __shfl_sync(~0u, keys[kEach - 1], lane - 1);
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     if (__any_sync(~0u, trend.falls) && lane == 0) state->not_sorted = 1;
     if (__any_sync(~0u, trend.rises) && lane == 0) state->not_reversed = 1;
     __syncthreads();
-    unsigned long long* const sums =
-        reinterpret_cast<unsigned long long*>(args.space.counts) + place.row * args.passes * kDigits;
+    unsigned long long* const sums = reinterpret_cast<unsigned long long*>(args.space.counts) +
+                                     place.row * args.passes * kDigits;
     for (int i = t; i < kPasses * kDigits; i += kThreads) {
       const uint32_t found = counts[0][i];
       counts[0][i] = 0;

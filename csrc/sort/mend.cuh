@@ -1,7 +1,7 @@
 // After the first round of 8-byte keys: keys that agree from bit `window` up stand together, in the
-// order of the input. Where such a run is short, whoever finds its start sorts it in place; where it
-// is long and out of order, the row is left to the second round. This also looks whether the passes
-// did what they should: their ranks were optimistic.
+// order of the input. Where such a run is short, whoever finds its start sorts it in place; where
+// it is long and out of order, the row is left to the second round. This also looks whether the
+// passes did what they should: their ranks were optimistic.
 #pragma once
 #include "sort/sweep.cuh"
 

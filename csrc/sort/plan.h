@@ -30,7 +30,7 @@ constexpr int64_t kWarpRow = 1024;      // the longest row of a warp
 constexpr int64_t kShortSegment = 256;  // found without a list
 constexpr int kSweepThreads = 512;
 constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 registers a thread
-constexpr int kBlocksPerSm = 2;  // of the sweep
+constexpr int kBlocksPerSm = 2;                                          // of the sweep
 constexpr int kBlockItems = 16;  // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
@@ -166,8 +166,7 @@ inline SortPlan plan_sort(const SortProblem& p) {
     plan.grid = std::min<int64_t>(p.rows, INT32_MAX);
     return plan;
   }
-  plan.tiles_per_row =
-      sort_divide_up(p.n, sweep_tile(p.indices ? 8 : static_cast<int>(key)));
+  plan.tiles_per_row = sort_divide_up(p.n, sweep_tile(p.indices ? 8 : static_cast<int>(key)));
   plan_sweep(plan, p, p.rows, p.rows * plan.tiles_per_row);
   return plan;
 }
@@ -194,7 +193,7 @@ struct SegmentSortPlan {
 inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
   SegmentSortPlan plan;
   constexpr int64_t kLimits[kSegmentClasses] = {sort_tuning::kShortSegment, sort_tuning::kWarpRow,
-                                                 4096, kSegmentTile};
+                                                4096, kSegmentTile};
   for (int c = 0; c < kSegmentClasses; ++c) {
     plan.capacity[c] = std::min(segments, p.n / (kLimits[c] + 1));
     if (c == kSegmentClasses - 1) break;

@@ -19,10 +19,10 @@ __global__ void __launch_bounds__(kThreads)
              (s == 0 && span.start != 0) || (s == args.rows - 1 && span.start + span.n != args.n);
     if (wrong || span.n <= sort_tuning::kShortSegment) continue;
     constexpr int kLong = kSegmentClasses - 1;
-    const int kind = span.n <= sort_tuning::kWarpRow         ? 0
-                     : span.n <= 4096                        ? 1
-                     : span.n <= kSegmentTile ? 2
-                                                             : kLong;
+    const int kind = span.n <= sort_tuning::kWarpRow ? 0
+                     : span.n <= 4096                ? 1
+                     : span.n <= kSegmentTile        ? 2
+                                                     : kLong;
     if (kind < kLong) {
       const uint32_t at = atomicAdd(lists.count[kind], 1u);
       if (at < lists.capacity[kind]) lists.list[kind][at] = span;

@@ -14,8 +14,8 @@
 namespace gpuprims {
 namespace {
 
-// How the passes of a round follow each other: `left` of them, the first of which is number `before`
-// of all.
+// How the passes of a round follow each other: `left` of them, the first of which is number
+// `before` of all.
 struct Round {
   int left, before;
   int done = 0;
@@ -50,7 +50,8 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   if (args.sort.bytes == 8 && args.side == 4 && to - from <= 4 && (whole || !args.sort.values))
     state.narrow = args.sort.begin_bit + from * 8 + 1;
   int lowest = 0;
-  if (args.mend && !state.narrow) {  // until fewer than one key in four has another with the same upper digits
+  if (args.mend &&
+      !state.narrow) {  // until fewer than one key in four has another with the same upper digits
     float alike = static_cast<float>(n);
     for (lowest = args.passes; lowest > 0 && alike >= 0.25f;) alike *= same[--lowest];
     bool more = false;
@@ -128,9 +129,9 @@ constexpr int pass_width() {
 struct PassTask {
   int pass, role, count;
   bool optimistic;
-  bool packed;    // records are (32-bit key, 32-bit index)
-  int shift;      // packed records of 8-byte keys: where their 32 bits lie
-  uint64_t rest;  // ... and the other bits, in which all keys agree
+  bool packed;                // records are (32-bit key, 32-bit index)
+  int shift;                  // packed records of 8-byte keys: where their 32 bits lie
+  uint64_t rest;              // ... and the other bits, in which all keys agree
   int64_t first_tile, begin;  // of the row; of the tile in the row
 };
 
@@ -237,8 +238,7 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
             if constexpr (sizeof(Key) == 8) key = key << task.shift | task.rest;
           }
           elements.store(start + to, key, start + index);
-          if (task.packed)
-            store_index(args.sort, start + to, index_of(args.sort, start, index));
+          if (task.packed) store_index(args.sort, start + to, index_of(args.sort, start, index));
         }
       });
     });
@@ -268,8 +268,7 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
       if (to_side)
         to_side[to] = index;
       else
-        store_index(args.sort, start + to,
-                    index_of(args.sort, start, static_cast<int64_t>(index)));
+        store_index(args.sort, start + to, index_of(args.sort, start, static_cast<int64_t>(index)));
     }
     if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
   }
@@ -390,8 +389,8 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort, space, plan.tiles_per_row, plan.tiles,
-                       plan.tile, plan.passes, plan.side, plan.mend, plan.wide_status};
+  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles,      plan.tile,
+                       plan.passes, plan.side, plan.mend,          plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

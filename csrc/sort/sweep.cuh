@@ -155,7 +155,8 @@ __device__ __forceinline__ void load_records(Word (&records)[T::kItems], int cou
 template <class Element, class Index, int kWords>
 __device__ __noinline__ void copy_several(const SweepArgs& args, const TilePlace& place,
                                           uint32_t several, const Index* moving,
-                                          const int64_t* offsets, const uint32_t (&digits)[kWords]) {
+                                          const int64_t* offsets,
+                                          const uint32_t (&digits)[kWords]) {
   by_width<Element>(args.sort, [&](auto elements) {
     if (!args.sort.values) return;
 #pragma unroll

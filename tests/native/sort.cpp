@@ -24,12 +24,12 @@ SortAlgo algo_named(const std::string& name) {
 
 py::dict describe(const SortPlan& p) {
   using py::literals::operator""_a;
-  return py::dict("algo"_a = sort_algo_name(p.algo), "tile"_a = p.tile, "grid"_a = p.grid, "threads"_a = p.threads,
-                  "lanes"_a = p.lanes, "items"_a = p.items, "packed"_a = p.packed,
-                  "side"_a = p.side, "passes"_a = p.passes, "tiles"_a = p.tiles,
-                  "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes,
-                  "a_keys_at"_a = p.a_keys_at, "a_side_at"_a = p.a_side_at,
-                  "workspace"_a = p.workspace, "traffic"_a = p.traffic);
+  return py::dict(
+      "algo"_a = sort_algo_name(p.algo), "tile"_a = p.tile, "grid"_a = p.grid,
+      "threads"_a = p.threads, "lanes"_a = p.lanes, "items"_a = p.items, "packed"_a = p.packed,
+      "side"_a = p.side, "passes"_a = p.passes, "tiles"_a = p.tiles,
+      "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes, "a_keys_at"_a = p.a_keys_at,
+      "a_side_at"_a = p.a_side_at, "workspace"_a = p.workspace, "traffic"_a = p.traffic);
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, bool values, bool indices,
