@@ -71,7 +71,7 @@ def reference(part, op, dtype):
 
 
 def check(x, indptr, op, offsets=None):
-    out = segment_reduce(x, indptr if offsets is None else offsets, op)
+    out = segment_reduce(x, indptr.to(x.device) if offsets is None else offsets, op)
     counts = op in ("sum", "prod") and not x.dtype.is_floating_point
     assert out.dtype == (torch.int64 if counts else x.dtype)
     assert out.shape == (len(indptr) - 1, *x.shape[1:])

@@ -54,7 +54,9 @@ __global__ void __launch_bounds__(256)
 cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
                            cudaStream_t stream) {
   auto code = cudaMemsetAsync(flag, 0, kSpaceHeader, stream);
-  if (code == cudaSuccess && plan) code = cudaMemsetAsync(plan, 0, kPlanHeader * 8, stream);
+  // All of it: whoever copies a plan reads the slots of hubs that are not there, too.
+  const size_t plan_bytes = plan_layout(csr.rows, csr.edges).size * sizeof(int64_t);
+  if (code == cudaSuccess && plan) code = cudaMemsetAsync(plan, 0, plan_bytes, stream);
   if (code != cudaSuccess) return code;
   const int64_t blocks = ceil_div(std::max(csr.rows, check_ids ? csr.edges : int64_t(0)) + 1, 256);
   return launch(prepare_rows,

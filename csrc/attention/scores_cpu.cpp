@@ -111,10 +111,12 @@ struct Gatv2 {
   int64_t own_stride, other_stride, heads, channels;
   double slope;
 
+  // In the kernels' precision: leaky_relu's slope depends on the last bit near 0.
   double sum(int64_t row, int64_t node, int64_t id, int64_t column) const {
-    double z = static_cast<double>(own[row * own_stride + column]) +
-               static_cast<double>(other[node * other_stride + column]);
-    if (edge) z += static_cast<double>(edge[id * heads * channels + column]);
+    using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    Acc z = static_cast<Acc>(own[row * own_stride + column]) +
+            static_cast<Acc>(other[node * other_stride + column]);
+    if (edge) z += static_cast<Acc>(edge[id * heads * channels + column]);
     return z;
   }
 };

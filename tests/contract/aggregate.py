@@ -12,10 +12,18 @@ from .spec import Call, Device, Op, distinct
 raw = torch.ops.gpuprims
 
 
+def _degrees(n: int) -> torch.Tensor:
+    """d % 4, and one more for the last node: so no two sizes of a graph of 4 nodes and its plan are equal."""
+    degrees = torch.arange(n) % 4
+    if n > 1:
+        degrees[-1] += 1
+    return degrees
+
+
 def csr(n: int, device: Device) -> dict[str, torch.Tensor]:
-    """A graph and its transpose: of n nodes, d reads d % 4 others from d + 1 on; edge ids are shuffled."""
-    destination = torch.repeat_interleave(torch.arange(n), torch.arange(n) % 4)
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), (torch.arange(n) % 4).cumsum(0)])
+    """A graph and its transpose: of n nodes, d reads about d % 4 from d + 1 on; edge ids are shuffled."""
+    destination = torch.repeat_interleave(torch.arange(n), _degrees(n))
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), _degrees(n).cumsum(0)])
     edges = len(destination)
     source = (destination + 1 + torch.arange(edges) - indptr[destination]) % max(n, 1)
     ids = torch.randperm(edges, generator=torch.Generator().manual_seed(n))
@@ -33,7 +41,7 @@ def _features(n: int, device: Device, dtype: torch.dtype, seed: int = 0) -> torc
 
 
 def _weights(n: int, device: Device, dtype: torch.dtype) -> torch.Tensor:
-    return distinct(int((torch.arange(n) % 4).sum()), device=device, dtype=dtype, seed=9) + 2.1
+    return distinct(int(_degrees(n).sum()), device=device, dtype=dtype, seed=9) + 2.1
 
 
 def _graph(n: int, device: Device) -> tuple[Graph]:

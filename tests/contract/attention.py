@@ -7,7 +7,7 @@ import torch
 
 from torch_gpuprims import Graph, edge_softmax, gatv2_score, neighbor_attention
 
-from .aggregate import csr
+from .aggregate import _degrees, csr
 from .spec import Call, Device, Op, distinct
 
 raw = torch.ops.gpuprims
@@ -23,7 +23,7 @@ def _term(n: int, device: Device, dtype: torch.dtype, seed: int) -> torch.Tensor
 
 
 def _edges(n: int) -> int:
-    return int((torch.arange(n) % 4).sum())
+    return int(_degrees(n).sum())
 
 
 def _graph(n: int, device: Device) -> tuple[Graph]:
