@@ -12,18 +12,19 @@ from .spec import Call, Device, Op, distinct
 raw = torch.ops.gpuprims
 
 
-def _degrees(n: int) -> torch.Tensor:
-    """d % 4, and one more for the last node: so no two sizes of a graph of 4 nodes and its plan are equal."""
+def _degrees(n: int, more: int = 0) -> torch.Tensor:
     degrees = torch.arange(n) % 4
     if n > 1:
-        degrees[-1] += 1
+        degrees[-1] += more
     return degrees
 
 
-def csr(n: int, device: Device) -> dict[str, torch.Tensor]:
-    """A graph and its transpose: of n nodes, d reads about d % 4 from d + 1 on; edge ids are shuffled."""
-    destination = torch.repeat_interleave(torch.arange(n), _degrees(n))
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), _degrees(n).cumsum(0)])
+def csr(n: int, device: Device, more: int = 0) -> dict[str, torch.Tensor]:
+    """A graph and its transpose: of n nodes, d reads d % 4 others from d + 1 on, the last one `more`; edge ids
+    are shuffled."""
+    degrees = _degrees(n, more)
+    destination = torch.repeat_interleave(torch.arange(n), degrees)
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
     edges = len(destination)
     source = (destination + 1 + torch.arange(edges) - indptr[destination]) % max(n, 1)
     ids = torch.randperm(edges, generator=torch.Generator().manual_seed(n))
@@ -40,12 +41,12 @@ def _features(n: int, device: Device, dtype: torch.dtype, seed: int = 0) -> torc
     return distinct(n, 3, device=device, dtype=dtype, seed=seed)
 
 
-def _weights(n: int, device: Device, dtype: torch.dtype) -> torch.Tensor:
-    return distinct(int(_degrees(n).sum()), device=device, dtype=dtype, seed=9) + 2.1
+def _weights(n: int, device: Device, dtype: torch.dtype, more: int = 0) -> torch.Tensor:
+    return distinct(int(_degrees(n, more).sum()), device=device, dtype=dtype, seed=9) + 2.1
 
 
 def _graph(n: int, device: Device) -> tuple[Graph]:
-    parts = csr(n, device)
+    parts = csr(n, device, more=1)  # without it, 4 nodes have as many edges as their plan has elements
     return (Graph.from_csr(parts["indptr"], parts["indices"], num_src=n).prepare(),)
 
 
@@ -97,7 +98,7 @@ def _aggregate_call(reduce: str, weighted: bool) -> Call:
         )
     return Call(
         lambda x, weight, graph: neighbor_aggregate(x, graph, weight, reduce),
-        lambda n, device, dtype: (_features(n, device, dtype), _weights(n, device, dtype)),
+        lambda n, device, dtype: (_features(n, device, dtype), _weights(n, device, dtype, 1)),
         _graph,
     )
 
