@@ -20,8 +20,8 @@ def _degrees(n: int, more: int = 0) -> torch.Tensor:
 
 
 def csr(n: int, device: Device, more: int = 0) -> dict[str, torch.Tensor]:
-    """A graph and its transpose: of n nodes, d reads d % 4 others from d + 1 on, the last one `more`; edge ids
-    are shuffled."""
+    """A graph and its transpose: of n nodes, d reads d % 4 others from d + 1 on, the last one `more` besides;
+    edge ids are shuffled."""
     degrees = _degrees(n, more)
     destination = torch.repeat_interleave(torch.arange(n), degrees)
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
