@@ -84,6 +84,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.planned = call.graph.plan.has_value();
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
+  facts.most_warps = most_warps(launcher == launch_sum, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();
@@ -257,8 +258,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(int64_t tile_bytes,
                                                                                int64_t group_units,
                                                                                int64_t warps,
-                                                                               int shallow) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, shallow != 0};
+                                                                               int chunk_runs) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

@@ -173,6 +173,22 @@ __device__ __forceinline__ int64_t edge_id(const Csr& csr, int64_t edge) {
   return csr.edge_ids ? load_int(csr.edge_ids, csr.wide_offsets, edge) : edge;
 }
 
+// base + index * bytes in one instruction: of `uint64_t(index) * bytes` the compiler keeps an
+// addition of a high half that is 0.
+template <class T>
+__device__ __forceinline__ T* at_offset(T* base, uint32_t index, uint32_t bytes) {
+#ifdef __CUDA_ARCH__
+  uint64_t place;
+  asm("mad.wide.u32 %0, %1, %2, %3;"
+      : "=l"(place)
+      : "r"(index), "r"(bytes), "l"(reinterpret_cast<uint64_t>(base)));
+  return reinterpret_cast<T*>(place);
+#else
+  return reinterpret_cast<T*>(reinterpret_cast<uint64_t>(base) +
+                              static_cast<uint64_t>(index) * bytes);
+#endif
+}
+
 // N integers; `from` is a multiple of them all. No evict-first hint: the next batch reads the other
 // half of what HBM gives at a time.
 template <class Int, int N>

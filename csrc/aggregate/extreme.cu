@@ -5,7 +5,8 @@ namespace gpuprims {
 
 cudaError_t launch_extreme(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                            cudaStream_t stream) {
-  if (!takes_vectors(plan, args)) return launch_weighted_extreme(dtype, plan, args, stream);
+  if (!takes_vectors(plan.load_bytes, args))
+    return launch_weighted_extreme(dtype, plan, args, stream);
   return launch_mode<Mode::extreme>(dtype, plan, args, stream);
 }
 

@@ -38,6 +38,18 @@ struct SddmmArgs {
   const int* flag;
 };
 
+// Whether the kernels of whole vectors take the call; the unweighted ones take no other.
+// They place rows with 32 bits.
+inline bool takes_vectors(int load_bytes, const AggregateArgs& args) {
+  return load_bytes == kLaneBytes && !args.csr.wide_indices && args.features < (int64_t(1) << 29) &&
+         !(args.csr.order && args.csr.rows >> 31);
+}
+
+// Warps of a row kernel's block at most, as its registers allow.
+inline int most_warps(bool plain, int load_bytes, const AggregateArgs& args) {
+  return plain && takes_vectors(load_bytes, args) ? kMostRowWarps : kWeightedRowWarps;
+}
+
 // Raises flags (with check_ids for indices and ids too); where `plan` is not null, writes the plan
 // tensor of the graph there.
 cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,

@@ -4,7 +4,7 @@
 
 namespace gpuprims {
 
-enum class Mode { sum, weighted_sum, extreme, weighted_extreme, extreme_grad };
+enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // The columns of one lane in one tile.
 struct Lanes {

@@ -8,10 +8,10 @@
 
 namespace gpuprims {
 
-constexpr int kWarps = 8;      // of the blocks of helper kernels
-constexpr int kRowWarps = 4;   // of the row kernels: small blocks leave few registers unused
-constexpr int kRunWarps = 10;  // where rows are scheduled: neighbours share a block, and so an L1
-constexpr int kMostRowWarps = 20;
+constexpr int kWarps = 8;          // of the blocks of helper kernels
+constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
+constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
+constexpr int kWeightedRowWarps = 20;  // of the others
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
@@ -19,6 +19,12 @@ constexpr int kMostRowWarps = 20;
 constexpr int64_t kUnit = 32;
 constexpr int64_t kRowCost = 2;
 constexpr int64_t kGroupUnits = 8;  // a group's, in graphs that fill the GPU: 256 of work
+
+// Where rows are scheduled one block fills a multiprocessor and its warps share chunks of
+// consecutive runs, so that all of them walk neighbouring rows, which find each other's neighbours
+// in L1.
+constexpr int64_t kSharedUnits = 4;
+constexpr int kChunkRuns = 24;
 
 // A row of at least kHubDegree edges is cut into chunks of kChunk edges, the last one taking the
 // rest, so every chunk has at least kChunk edges and there are at most edges / kChunk of them. A
@@ -63,8 +69,8 @@ constexpr PlanLayout plan_layout(int64_t rows, int64_t edges) {
 struct AggregateTuning {
   int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
-  int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 20
-  bool shallow = false;     // GPUPRIMS_AGGREGATE_FLIGHT=4: half as many edges in flight
+  int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
+  int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
 inline AggregateTuning read_aggregate_tuning() {
@@ -76,7 +82,7 @@ inline AggregateTuning read_aggregate_tuning() {
   return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
-          number("GPUPRIMS_AGGREGATE_FLIGHT") == 4};
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
 struct AggregatePlan {
@@ -88,7 +94,7 @@ struct AggregatePlan {
   int64_t units, warp_units;
   int warps;  // of a block
   int64_t blocks;
-  bool shallow;
+  int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
@@ -104,13 +110,14 @@ struct SddmmPlan {
 
 // What a plan is made of beside sizes.
 struct AggregateFacts {
-  int64_t sources = 0;     // rows of x
-  bool checked = false;    // the graph was validated
-  bool no_hubs = false;    // no row is a hub
-  bool no_long = false;    // no row has kLongDegree edges
-  bool planned = false;    // a plan tensor is there
-  bool scheduled = false;  // and orders the rows
-  bool positions = false;  // max and min
+  int64_t sources = 0;             // rows of x
+  bool checked = false;            // the graph was validated
+  bool no_hubs = false;            // no row is a hub
+  bool no_long = false;            // no row has kLongDegree edges
+  bool planned = false;            // a plan tensor is there
+  bool scheduled = false;          // and orders the rows
+  bool positions = false;          // max and min
+  int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -153,7 +160,6 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
                                     int64_t features, const AggregateFacts& facts) {
   AggregatePlan plan{};
   plan.load_bytes = load_bytes;
-  plan.shallow = facts.tuning.shallow;
   const int64_t row_bytes = std::max<int64_t>(features, 1) * dtype_bytes(dtype);
   // A function of the row's bytes alone, as the tree of a sum is; a narrower tile keeps it.
   for (int lanes = lanes_for(row_bytes); lanes < 32; lanes *= 2) ++plan.log_ways;
@@ -164,14 +170,21 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.units = count_units(rows, edges);
   const int groups = 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
-  const int64_t wanted =
-      plan.units * plan.tiles / (4 * kMostRowWarps * int64_t(facts.sms) * groups);
-  int64_t group_units = std::clamp<int64_t>(wanted, 1, kGroupUnits);
+  const int64_t wanted = plan.units * plan.tiles / (80 * int64_t(facts.sms) * groups);
+  int64_t group_units =
+      std::clamp<int64_t>(wanted, 1, facts.scheduled ? kSharedUnits : kGroupUnits);
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
-  plan.warps = facts.scheduled ? kRunWarps : kRowWarps;
-  if (facts.tuning.warps) plan.warps = static_cast<int>(facts.tuning.warps);
-  plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), plan.warps);
+  const int64_t runs = ceil_div(plan.units, plan.warp_units);
+  plan.chunk_runs = facts.scheduled && runs > int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
+  if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
+  plan.warps = plan.chunk_runs ? facts.most_warps : kRowWarps;
+  if (facts.tuning.warps)
+    plan.warps = std::min(static_cast<int>(facts.tuning.warps), facts.most_warps);
+  plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
+  if (plan.chunk_runs)
+    plan.blocks =
+        std::min<int64_t>(plan.blocks, facts.sms * int64_t(facts.most_warps / plan.warps));
   plan.hubs = !facts.no_hubs && edges >= kHubDegree;
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
   if (plan.hubs) {

@@ -23,7 +23,8 @@ struct RowGroup {
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kWeighted = kMode != Mode::sum && kMode != Mode::extreme;
+  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
+  static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
   static constexpr bool kMayLackWeights = kWeighted && (kGrad || kLoads > 1);
@@ -37,7 +38,7 @@ struct RowGroup {
   static constexpr unsigned kAll = (1u << kFlight) - 1;
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = kMode == Mode::sum && kLoads == 1 ? 768 : 640;
+  static constexpr int kThreads = 32 * (kPlain ? kMostRowWarps : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -192,7 +193,7 @@ struct RowGroup {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         const Acc element = batch.row[u][k / kVec][k % kVec];
-        if constexpr (kMode == Mode::sum) {
+        if constexpr (kPlain) {
           value[k] += element;
         } else if constexpr (kMode == Mode::weighted_sum) {
           value[k] = fused(batch.weight[u], element, value[k]);
@@ -205,6 +206,16 @@ struct RowGroup {
         }
       }
     }
+  }
+
+  // One edge of a sum.
+  __device__ __forceinline__ void add_row(Packed<T, kVec>& row) {
+    if constexpr (sizeof(T) == 2) {  // unpacked here and now
+#pragma unroll
+      for (int i = 0; i < Packed<T, kVec>::kWords; ++i) asm volatile("" : "+r"(row.word[i]));
+    }
+#pragma unroll
+    for (int k = 0; k < kOwned; ++k) value[k] += row[k];
   }
 
   // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know
@@ -276,7 +287,8 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (!kExtreme && !kGrad && a.reduce == Reduce::mean && degree > 0)
+        if (kMode == Mode::mean ||
+            (kMode == Mode::weighted_sum && a.reduce == Reduce::mean && degree > 0))
           v = quotient(v, static_cast<Acc>(degree));
         pack.v[j] = narrow<T>(v);
       }

@@ -1,6 +1,7 @@
 // The kernels around RowGroup and RowStream, and their launch.
 #pragma once
 #include "aggregate/row_stream.cuh"
+#include "aggregate/sum_stream.cuh"
 #include "common/launch.h"
 
 namespace gpuprims {
@@ -10,6 +11,8 @@ struct Dealing {
   int64_t units;
   int64_t first_tile;
   int warp_units;
+  int chunk_runs;  // a block's warps' runs, one each; or, shared among them, those of a chunk
+  bool share;
   int tile_lanes;
   int log_ways;  // groups that walk a long row together
   int long_degree;
@@ -65,6 +68,26 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
   }
 }
 
+// The run of a warp that starts at a unit.
+template <class Group>
+__device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& deal,
+                                         int64_t first) {
+  Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
+  const int groups = group.lanes.groups, mine = group.lanes.group;
+  const int64_t last = first + deal.warp_units < deal.units ? first + deal.warp_units : deal.units;
+  const auto start = [&](int64_t unit) {
+    return __ldg(reinterpret_cast<const long long*>(group.a.starts) + (unit < last ? unit : last));
+  };
+  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
+  const int64_t row0 = start(first + deal.warp_units * mine / groups);
+  const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
+  if (row0 >= row1) return;
+  if constexpr (Group::kPlain)
+    SumStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
+  else
+    RowStream<Group>(group, row0, row1, deal.long_degree).walk();
+}
+
 template <class T, int kVec, Mode kMode, class Index, bool kShallow>
 __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShallow>::kThreads))
     aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
@@ -77,24 +100,37 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShallow>::kT
     for (int64_t row = warp * groups + mine; row < a.csr.rows; row += step) group.fill_row(row);
     return;
   }
-  const int64_t first = warp * deal.warp_units;
-  if (first >= deal.units) return;
-  const int64_t last = first + deal.warp_units < deal.units ? first + deal.warp_units : deal.units;
-  const auto start = [&](int64_t unit) {
-    return __ldg(reinterpret_cast<const long long*>(a.starts) + (unit < last ? unit : last));
-  };
-  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
-  const int64_t row0 = start(first + deal.warp_units * mine / groups);
-  const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
-  if (row0 < row1) RowStream<Group>(group, row0, row1, deal.long_degree).walk();
+  // The block's warps take turns at the runs of its chunks. Which one walks a run changes no bit.
+  __shared__ int turns;
+  if (deal.share) {
+    if (threadIdx.x == 0) turns = static_cast<int>(blockDim.x / 32);
+    __syncthreads();
+  }
+#pragma unroll 1
+  for (int turn = static_cast<int>(threadIdx.x / 32);;) {
+    const int64_t chunk = blockIdx.x + static_cast<int64_t>(turn / deal.chunk_runs) * gridDim.x;
+    const int64_t run = chunk * deal.chunk_runs + turn % deal.chunk_runs;
+    if (run * deal.warp_units >= deal.units) return;  // as will be all later ones
+    walk_run<Group>(a, deal, run * deal.warp_units);
+    if (!deal.share) return;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) turn = atomicAdd(&turns, 1);
+    turn = __shfl_sync(~0u, turn, 0);
+  }
 }
 
 template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const Dealing deal{plan.units,      tile,          static_cast<int>(plan.warp_units),
-                       plan.tile_lanes, plan.log_ways, static_cast<int>(plan.long_degree),
+    const Dealing deal{plan.units,
+                       tile,
+                       static_cast<int>(plan.warp_units),
+                       plan.chunk_runs ? plan.chunk_runs : plan.warps,
+                       plan.chunk_runs > 0,
+                       plan.tile_lanes,
+                       plan.log_ways,
+                       static_cast<int>(plan.long_degree),
                        plan.long_rows};
     const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShallow>,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
@@ -105,22 +141,15 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
   return cudaSuccess;
 }
 
-// Whether the kernels of whole vectors take the call; the unweighted ones take no other.
-inline bool takes_vectors(const AggregatePlan& plan, const AggregateArgs& args) {
-  return plan.load_bytes == kLaneBytes && !args.csr.wide_indices;
-}
-
 template <class T, Mode kMode>
 cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
                          cudaStream_t stream) {
   if constexpr (sizeof(T) < 8) {  // float64 is not worth a second kernel
     constexpr int kFull = kLaneBytes / sizeof(T);
-    if constexpr (kMode == Mode::sum && sizeof(T) == 4)  // a variant to time beside the usual one
-      if (takes_vectors(plan, args) && plan.shallow)
-        return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
-    if (takes_vectors(plan, args)) return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
+    if (takes_vectors(plan.load_bytes, args))
+      return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::extreme) {
+  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

@@ -120,11 +120,12 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
     longest = std::max(longest, indptr[row + 1] - indptr[row]);
   facts.no_hubs = v.planned && longest < kHubDegree;
   facts.no_long = v.planned && longest < kLongDegree;
-  facts.sms = 1;
+  facts.sms = 1 + static_cast<int>(random() % 3);
   facts.tuning = v.tuning;
   const int bytes = static_cast<int>(sizeof(T));
   const int width =
       pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes, features * bytes);
+  facts.most_warps = most_warps(op <= Op::mean && weight.empty(), width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);
@@ -252,7 +253,7 @@ void check(int kind, int64_t features, std::mt19937& random) {
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
     v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
-                random() % 4 == 0};
+                static_cast<int>(random() % 6) - 1};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {
