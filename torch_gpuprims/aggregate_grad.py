@@ -79,7 +79,7 @@ def pick(x: torch.Tensor, weight: torch.Tensor | None, arg: torch.Tensor, csr: C
         return x.new_zeros(arg.shape)
     source = indices.long()
     if edge_ids is not None:
-        source = torch.empty_like(source).scatter(0, edge_ids.long(), source)
+        source = torch.empty_like(source).scatter_(0, edge_ids.long(), source)
     edge = arg.clamp(min=0).long()
     picked = x.gather(0, source[edge])
     if weight is not None:
@@ -113,7 +113,7 @@ def _degrees(csr: Csr) -> torch.Tensor:
     assert indices is not None
     degree = (indptr[1:] - indptr[:-1]).clamp(min=1)
     order = order_of(indptr, indices.shape[0], plan)
-    return (degree if order is None else torch.empty_like(degree).scatter(0, order, degree))[:, None]
+    return (degree if order is None else torch.empty_like(degree).scatter_(0, order, degree))[:, None]
 
 
 # Saved tensors are (tensors of the op.., csr.., transpose..); gradients are in the order of the arguments.

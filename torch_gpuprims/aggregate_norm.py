@@ -44,6 +44,6 @@ def gcn_norm(
     scale = torch.where(degree > 0, degree, 1.0) ** -0.5 * (degree > 0)
     source, destination = graph.indices.long(), graph.destinations().long()
     if graph.edge_ids is not None:  # to the order of the weights
-        source = torch.empty_like(source).scatter(0, graph.edge_ids.long(), source)
-        destination = torch.empty_like(destination).scatter(0, graph.edge_ids.long(), destination)
+        source = torch.empty_like(source).scatter_(0, graph.edge_ids.long(), source)
+        destination = torch.empty_like(destination).scatter_(0, graph.edge_ids.long(), destination)
     return graph, scale[source] * weight * scale[destination]

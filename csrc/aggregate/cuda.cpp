@@ -84,7 +84,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.planned = call.graph.plan.has_value();
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
-  facts.most_warps = most_warps(launcher == launch_sum, width, args);
+  facts.most_warps = most_warps(launcher, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();

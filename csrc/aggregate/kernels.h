@@ -45,11 +45,6 @@ inline bool takes_vectors(int load_bytes, const AggregateArgs& args) {
          !(args.csr.order && args.csr.rows >> 31);
 }
 
-// Warps of a row kernel's block at most, as its registers allow.
-inline int most_warps(bool plain, int load_bytes, const AggregateArgs& args) {
-  return plain && takes_vectors(load_bytes, args) ? kMostRowWarps : kWeightedRowWarps;
-}
-
 // Raises flags (with check_ids for indices and ids too); where `plan` is not null, writes the plan
 // tensor of the graph there.
 cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
@@ -59,6 +54,13 @@ using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const Aggrega
                                       cudaStream_t);
 AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
     launch_extreme_grad, launch_combine;  // combine: of hubs, by the others
+
+// Warps of a row kernel's block at most, as its registers allow.
+inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {
+  if (launcher == launch_extreme_grad) return kGradRowWarps;
+  return launcher == launch_sum && takes_vectors(load_bytes, args) ? kMostRowWarps
+                                                                   : kWeightedRowWarps;
+}
 
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,
                          cudaStream_t stream);

@@ -11,7 +11,8 @@ namespace gpuprims {
 constexpr int kWarps = 8;          // of the blocks of helper kernels
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
-constexpr int kWeightedRowWarps = 20;  // of the others
+constexpr int kWeightedRowWarps = 20;  // of the others, 96
+constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp

@@ -29,16 +29,19 @@ struct RowGroup {
   // both. That of sums has fewer edges in flight, as it would spill.
   static constexpr bool kMayLackWeights = kWeighted && (kGrad || kLoads > 1);
   // Edges in flight a group. A batch holds that many rows of x in registers.
-  static constexpr int kWords = kRowWords * (kGrad ? 2 : 1) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
-                                (kExtreme && kWeighted ? 4 : 0) +
-                                (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
+  // Of gradients of extremes, ids of edges are loaded before rows, and 4 bytes a column.
+  static constexpr int kWords =
+      (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
+      (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
   static constexpr int kFlight = kWords > 8 || kLoads == 8                      ? 2
                                  : kWords > 4 || kShallow || sizeof(Index) == 8 ? 4
                                                                                 : 8;
   static constexpr unsigned kAll = (1u << kFlight) - 1;
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = 32 * (kPlain ? kMostRowWarps : kWeightedRowWarps);
+  static constexpr int kThreads = 32 * (kPlain  ? kMostRowWarps
+                                        : kGrad ? kGradRowWarps
+                                                : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -124,16 +127,7 @@ struct RowGroup {
       for (int u = 0; u < kFlight; ++u)
         if (!(there >> u & 1)) source[u] = 0;
     }
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      const T* const from = row_of_x(source[u]);
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        if constexpr (kLoads > 1) batch.row[u][i] = Packed<T, kVec>{};
-        if (kLoads == 1 || owns(i))
-          batch.row[u][i] = Packed<T, kVec>::load(from + i * lanes.count * kVec);
-      }
-    }
+    if constexpr (!kGrad) load_rows(batch, source, [](int, int) { return true; });
     if constexpr (kWeighted) {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
@@ -151,6 +145,12 @@ struct RowGroup {
         if constexpr (kGrad) batch.taken[u] = took(source[u], id);
       }
     }
+    // A column takes one edge of a row: few lanes have any of an edge's, and the others' sectors
+    // are not read.
+    if constexpr (kGrad)
+      load_rows(batch, source, [&](int u, int i) {
+        return (batch.taken[u] >> (i * kVec) & ((1u << kVec) - 1)) != 0;
+      });
     if (bad & valid) [[unlikely]] {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
@@ -158,6 +158,21 @@ struct RowGroup {
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) batch.row[u][i] = Packed<T, kVec>::not_numbers();
         if constexpr (kGrad) batch.taken[u] = ~0u;
+      }
+    }
+  }
+
+  template <class Wanted>
+  __device__ __forceinline__ void load_rows(Batch& batch, const Index (&source)[kFlight],
+                                            const Wanted& wanted) const {
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      const T* const from = row_of_x(source[u]);
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+        if constexpr (kLoads > 1) batch.row[u][i] = Packed<T, kVec>{};
+        if ((kLoads == 1 || owns(i)) && wanted(u, i))
+          batch.row[u][i] = Packed<T, kVec>::load(from + i * lanes.count * kVec);
       }
     }
   }

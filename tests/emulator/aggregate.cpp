@@ -125,7 +125,11 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   const int bytes = static_cast<int>(sizeof(T));
   const int width =
       pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes, features * bytes);
-  facts.most_warps = most_warps(op <= Op::mean && weight.empty(), width, args);
+  AggregateLauncher* const launcher =
+      op == Op::grad ? launch_extreme_grad
+      : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
+                     : (weight.empty() ? launch_sum : launch_weighted_sum);
+  facts.most_warps = most_warps(launcher, width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);
@@ -141,10 +145,6 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   if (plan.hubs) args.partial = base + plan.partial_at;
   if (plan.hubs && extreme)
     args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
-  AggregateLauncher* const launcher =
-      op == Op::grad ? launch_extreme_grad
-      : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
-                     : (weight.empty() ? launch_sum : launch_weighted_sum);
   if (rows > 0 && launcher(tag<T>(), plan, args, nullptr) != cudaSuccess) simt::fail("no launch");
   if (!v.wide_offsets) std::copy(narrow_arg.begin(), narrow_arg.end(), result.arg.begin());
   return result;
