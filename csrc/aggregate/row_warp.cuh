@@ -215,22 +215,29 @@ struct RowGroup {
         } else if constexpr (kGrad) {
           if (batch.taken[u] >> k & 1) value[k] = fused(batch.weight[u], element, value[k]);
         } else {
-          const Acc candidate = (kWeighted ? batch.weight[u] : sign()) * element;
-          if (!(candidate <= value[k]) && value[k] == value[k])
-            value[k] = candidate, position[k] = first + u * step;
+          prefer(k, (kWeighted ? batch.weight[u] : sign()) * element, first + u * step);
         }
       }
     }
   }
 
-  // One edge of a sum.
-  __device__ __forceinline__ void add_row(Packed<T, kVec>& row) {
+  // One edge of a row without weights; `edge` names it.
+  __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now
 #pragma unroll
       for (int i = 0; i < Packed<T, kVec>::kWords; ++i) asm volatile("" : "+r"(row.word[i]));
     }
 #pragma unroll
-    for (int k = 0; k < kOwned; ++k) value[k] += row[k];
+    for (int k = 0; k < kOwned; ++k) {
+      if constexpr (kExtreme)
+        prefer(k, sign() * row[k], edge);
+      else
+        value[k] += row[k];
+    }
+  }
+
+  __device__ __forceinline__ void prefer(int k, Acc candidate, int edge) {
+    if (!(candidate <= value[k]) && value[k] == value[k]) value[k] = candidate, position[k] = edge;
   }
 
   // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know

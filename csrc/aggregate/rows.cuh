@@ -1,7 +1,7 @@
 // The kernels around RowGroup and RowStream, and their launch.
 #pragma once
 #include "aggregate/row_stream.cuh"
-#include "aggregate/sum_stream.cuh"
+#include "aggregate/vector_stream.cuh"
 #include "common/launch.h"
 
 namespace gpuprims {
@@ -82,8 +82,8 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int64_t row0 = start(first + deal.warp_units * mine / groups);
   const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
   if (row0 >= row1) return;
-  if constexpr (Group::kPlain)
-    SumStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
+  if constexpr (!Group::kWeighted)
+    VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
   else
     RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }

@@ -1,4 +1,4 @@
-// Short rows of sums and means without weights, in whole vectors: a group of lanes walks a run of
+// Short rows without weights, in whole vectors: a group of lanes walks a run of
 // rows as one stream of edges, in batches of kFlight that start at multiples of kFlight. As
 // RowStream, but each edge looks whether it ends its row (2 instructions), so that a batch with
 // ends costs a row's end each and nothing else: 11 instructions an edge and group and 30 a row,
@@ -15,10 +15,10 @@ alignas(16) __device__ const unsigned kNotNumbers[4] = {
     Bytes == 2 ? 0x7fff7fffu : 0x7fffffffu, Bytes == 2 ? 0x7fff7fffu : 0x7fffffffu};
 
 template <class Group>
-struct SumStream;
+struct VectorStream;
 
 template <class T, int kVec, Mode kMode, bool kShallow>
-struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
+struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
   using Group = RowGroup<T, kVec, kMode, int32_t, kShallow>;
   using Row = Packed<T, kVec>;
   static constexpr int kFlight = Group::kFlight;
@@ -28,6 +28,7 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
 
   Group& group;
   const AggregateArgs& a;
+  int64_t from;            // the run's first edge
   const int* offsets;      // low words of the run's
   T* out;                  // of the lane's columns: what `place` counts from
   const int* order;        // low words of the run's places, or null
@@ -42,9 +43,11 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
   int at;                // the batch's first edge
   const int32_t* ahead;  // indices of the batch to come
 
-  __device__ SumStream(Group& g, int64_t row0, int64_t row1, int long_degree)
-      : group(g), a(g.a), rows(static_cast<int>(row1 - row0)) {
-    const int64_t from = load_int(a.csr.indptr, a.csr.wide_offsets, row0);
+  __device__ VectorStream(Group& g, int64_t row0, int64_t row1, int long_degree)
+      : group(g),
+        a(g.a),
+        from(load_int(g.a.csr.indptr, g.a.csr.wide_offsets, row0)),
+        rows(static_cast<int>(row1 - row0)) {
     const int64_t before = load_int(a.csr.indptr, a.csr.wide_offsets, row1 - 1);
     const int64_t past = load_int(a.csr.indptr, a.csr.wide_offsets, row1);
     const bool drop = past - before >= long_degree;
@@ -66,16 +69,40 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
     return __ldg(at_offset(offsets, which + 1, a.csr.wide_offsets ? 8 : 4));
   }
 
-  __device__ __forceinline__ void store_row(int divisor) const {
+  template <bool kEmpty>
+  __device__ __forceinline__ void store_row() const {
+    if (place >= places) return;
     Pack<T, kVec> pack;
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
-      if constexpr (kMode == Mode::mean) v = quotient(v, static_cast<typename Group::Acc>(divisor));
+      if constexpr (kEmpty) v = 0;
+      if constexpr (kMode == Mode::mean && !kEmpty)
+        v = quotient(v, static_cast<typename Group::Acc>(degree));
+      if constexpr (kMode == Mode::extreme && !kEmpty)
+        if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
     }
     const auto row_bytes = static_cast<uint32_t>(a.features) * static_cast<uint32_t>(sizeof(T));
-    if (place < places) store<T, kVec>(at_offset(out, place, row_bytes), pack);
+    store<T, kVec>(at_offset(out, place, row_bytes), pack);
+    if constexpr (kMode == Mode::extreme) {
+      if (!a.arg_out) return;
+      const int64_t to = out - static_cast<T*>(a.out) + static_cast<int64_t>(place) * a.features;
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) {
+        const int64_t edge = from + (group.position[k] - static_cast<int>(from));
+        group.store_arg(to + k, kEmpty ? -1 : edge_id(a.csr, edge));
+      }
+    }
+  }
+
+  // For the row that begins at `end`; of values that are all -inf the first one stands for them.
+  __device__ __forceinline__ void reset() {
+    group.reset();
+    if constexpr (kMode == Mode::extreme) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) group.position[k] = end;
+    }
   }
 
   // Goes to the next row that has edges; rows without are written on the way. A long row is passed
@@ -92,7 +119,7 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
         place = ~0u;
         return true;
       }
-      store_row(1);  // the group was reset
+      store_row<true>();
     }
     end = at + kFar;  // what remains of the batch is nobody's
     return false;
@@ -118,7 +145,7 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
     const auto stride = static_cast<uint32_t>(a.x_stride) * static_cast<uint32_t>(sizeof(T));
     const auto columns = static_cast<uint32_t>(
         a.csr.columns < (int64_t(1) << 31) ? a.csr.columns : int64_t(1) << 31);
-    group.reset();
+    reset();
     place = ~0u;  // the rest of a row that is another group's
     bool more = true;
     const int head = end - at;
@@ -154,14 +181,14 @@ struct SumStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
       for (int part = 0; part < kFlight; part += kPart) {
         if (left > part + kPart) [[likely]] {
 #pragma unroll
-          for (int u = part; u < part + kPart; ++u) group.add_row(batch[u]);
+          for (int u = part; u < part + kPart; ++u) group.add_row(batch[u], at + u);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            group.add_row(batch[u]);
+            group.add_row(batch[u], at + u);
             if (left == u + 1) {
-              store_row(degree);
-              group.reset();
+              store_row<false>();
+              reset();
               more = advance(long_degree);
               left = end - at;
             }
