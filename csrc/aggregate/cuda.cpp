@@ -255,11 +255,9 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 }  // namespace gpuprims
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
-extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(int64_t tile_bytes,
-                                                                               int64_t group_units,
-                                                                               int64_t warps,
-                                                                               int chunk_runs) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, chunk_runs};
+extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int deep) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, deep, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

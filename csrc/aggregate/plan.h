@@ -13,6 +13,8 @@ constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
 constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
+constexpr int kDeepRowWarps = 8;       // of float32 sums of small graphs, 255
+constexpr int64_t kSmallWarps = 16;    // of a multiprocessor, in graphs that are called small
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
@@ -71,6 +73,7 @@ struct AggregateTuning {
   int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
+  int deep = 0;             // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, the kernel of small graphs or not
   int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
@@ -83,6 +86,7 @@ inline AggregateTuning read_aggregate_tuning() {
   return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_DEEP"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
@@ -96,6 +100,7 @@ struct AggregatePlan {
   int warps;  // of a block
   int64_t blocks;
   int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
+  bool deep;       // few warps: more edges in flight for each
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
@@ -182,12 +187,15 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.warps = plan.chunk_runs ? facts.most_warps : kRowWarps;
   if (facts.tuning.warps)
     plan.warps = std::min(static_cast<int>(facts.tuning.warps), facts.most_warps);
+  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
+  plan.deep = facts.tuning.deep ? facts.tuning.deep > 0
+                                : plan.long_rows && runs * plan.tiles <= kSmallWarps * facts.sms;
+  if (plan.deep) plan.warps = std::min(plan.warps, kDeepRowWarps);
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
   if (plan.chunk_runs)
     plan.blocks =
         std::min<int64_t>(plan.blocks, facts.sms * int64_t(facts.most_warps / plan.warps));
-  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
-  plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));

@@ -15,7 +15,7 @@
 namespace gpuprims {
 
 // An Index of 64 bits holds stored ones of either width.
-template <class T, int kVec, Mode kMode, class Index, bool kShallow = false>
+template <class T, int kVec, Mode kMode, class Index, bool kDeep = false>
 struct RowGroup {
   using Acc = typename Math<T>::Acc;
   static constexpr int kOwned = kLaneBytes / sizeof(T);
@@ -33,15 +33,19 @@ struct RowGroup {
   static constexpr int kWords =
       (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
       (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
-  static constexpr int kFlight = kWords > 8 || kLoads == 8                      ? 2
-                                 : kWords > 4 || kShallow || sizeof(Index) == 8 ? 4
-                                                                                : 8;
-  static constexpr unsigned kAll = (1u << kFlight) - 1;
+  // kDeep: as many as 255 registers hold, for graphs of few warps, whose time is that of the
+  // longest row: of its batches, each a latency.
+  static constexpr int kFlight = kDeep                              ? 32
+                                 : kWords > 8 || kLoads == 8        ? 2
+                                 : kWords > 4 || sizeof(Index) == 8 ? 4
+                                                                    : 8;
+  static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = 32 * (kPlain  ? kMostRowWarps
-                                        : kGrad ? kGradRowWarps
-                                                : kWeightedRowWarps);
+  static constexpr int kThreads = 32 * (kDeep    ? kDeepRowWarps
+                                        : kPlain ? kMostRowWarps
+                                        : kGrad  ? kGradRowWarps
+                                                 : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];

@@ -17,11 +17,11 @@ alignas(16) __device__ const unsigned kNotNumbers[4] = {
 template <class Group>
 struct VectorStream;
 
-template <class T, int kVec, Mode kMode, bool kShallow>
-struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShallow>> {
-  using Group = RowGroup<T, kVec, kMode, int32_t, kShallow>;
+template <class T, int kVec, Mode kMode, bool kDeep>
+struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kDeep>> {
+  using Group = RowGroup<T, kVec, kMode, int32_t, kDeep>;
   using Row = Packed<T, kVec>;
-  static constexpr int kFlight = Group::kFlight;
+  static constexpr int kFlight = Group::kFlight < 8 ? Group::kFlight : 8;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
   static constexpr int kPart = 4;

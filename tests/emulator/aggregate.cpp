@@ -253,7 +253,7 @@ void check(int kind, int64_t features, std::mt19937& random) {
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
     v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
-                static_cast<int>(random() % 6) - 1};
+                static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {
