@@ -12,10 +12,11 @@ import torch
 from bench import graphs, harness
 from torch_gpuprims import Graph, _native, neighbor_aggregate
 
-#: (tile bytes, units a group, warps a block, half the edges in flight); 0: the plan's choice.
+#: (tile bytes, units a group, warps a block, runs of a shared chunk, deep, narrow); 0: the plan's choice.
 VARIANTS = (
-    (0, 0, 0, 0), (0, 0, 0, 1), (128, 0, 0, 0), (256, 0, 0, 0), (512, 0, 0, 0), (0, 4, 0, 0), (0, 16, 0, 0),
-    (0, 0, 8, 0), (0, 0, 10, 0), (0, 0, 20, 0), (256, 0, 20, 0),
+    (0, 0, 0, 0, 0, 0), (128, 0, 0, 0, 0, 0), (256, 0, 0, 0, 0, 0), (512, 0, 0, 0, 0, 0), (0, 4, 0, 0, 0, 0),
+    (0, 8, 0, 0, 0, 0), (0, 16, 0, 0, 0, 0), (0, 0, 0, -1, 0, 0), (0, 0, 0, 24, 0, 0), (0, 0, 0, 0, 0, -1),
+    (0, 0, 0, 0, 0, 1),
 )  # fmt: skip
 #: (graph, features, dtype, reordered)
 POINTS = (
@@ -29,11 +30,10 @@ POINTS = (
 )  # fmt: skip
 
 
-def tune(tile: int, units: int, warps: int, shallow: int) -> None:
+def tune(tile: int, units: int, warps: int, chunk: int, deep: int, narrow: int) -> None:
     library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
-    library.gpuprims_tune_aggregate(
-        ctypes.c_int64(tile), ctypes.c_int64(units), ctypes.c_int64(warps), shallow
-    )
+    sizes = (ctypes.c_int64(value) for value in (tile, units, warps))
+    library.gpuprims_tune_aggregate(*sizes, chunk, deep, narrow)
 
 
 def each_graph(
@@ -54,7 +54,7 @@ def features(rows: int, width: int, dtype: str, device: str) -> torch.Tensor:
 
 def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
     titles = [",".join(map(str, v)) for v in VARIANTS]
-    print(f"{'us; tile,units,warps,shallow:':>36}" + "".join(f"{title:>11}" for title in titles))
+    print(f"{'us; tile,units,warps,chunk,deep,narrow:':>40}" + "".join(f"{title:>16}" for title in titles))
     for name, graph, indptr in each_graph(options, tuple(dict.fromkeys(p[0] for p in POINTS))):
         ordered = None
         for _, width, dtype, reordered in (p for p in POINTS if p[0] == name):
@@ -69,41 +69,50 @@ def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
                     tune(*variant)
                 times.append(timer.measure({"ours": partial(neighbor_aggregate, x, walked)})["ours"])
             label = f"{name} {width} {dtype}{' reordered' * reordered}"
-            print(f"{label:>36}" + "".join(f"{us:11.1f}" for us in times), flush=True)
+            print(f"{label:>40}" + "".join(f"{us:16.1f}" for us in times), flush=True)
     if options.device.startswith("cuda"):
-        tune(0, 0, 0, 0)
+        tune(*VARIANTS[0])
 
 
 def sweep(options: argparse.Namespace, timer: harness.Timer) -> None:
-    """Where sum loses against cuSPARSE, and max against sum."""
-    print(f"{'us':>26}{'sum':>11}{'cuSPARSE':>11}{'max':>11}{'x cuSPARSE':>12}{'max / sum':>11}")
-    slower = 0
+    """Where sum loses against cuSPARSE or a warp a row, and max against sum."""
+    row_kernel = None
+    if options.device.startswith("cuda"):
+        from bench import aggregate_triton
+
+        row_kernel = aggregate_triton.sum_rows
+    rivals = ("cuSPARSE", "a warp a row")
+    titles = ("sum", *rivals, "max", "x cuSPARSE", "x warp", "max / sum")
+    print(f"{'us':>26}" + "".join(f"{title:>13}" for title in titles))
+    slower, points = 0, 0
     for name, graph, indptr in each_graph(options, graphs.NAMES):
         rows = len(indptr) - 1
         for dtype, width in itertools.product(("float32", "bfloat16"), (1, 16, 32, 64, 100, 128, 256)):
-            if rows * width * (4 if dtype == "float32" else 2) > 20e9:
-                continue
             x = features(rows, width, dtype, options.device)
             ones = torch.ones(graph.num_edges, dtype=x.dtype, device=x.device)
             parts = (graph.indptr, graph.indices, ones)
             matrix = torch.sparse_csr_tensor(*parts, (rows, rows), check_invariants=False)
-            times = timer.measure(
-                {
-                    "ours": partial(neighbor_aggregate, x, graph),
-                    "torch": partial(torch.sparse.mm, matrix, x),
-                    "max": partial(neighbor_aggregate, x, graph, reduce="max"),
-                }
-            )
-            ours, theirs, extreme = times["ours"], times.get("torch", math.nan), times["max"]
-            lost = harness.slower(ours, theirs)
-            slower += lost
+            calls: dict[str, Callable[[], object]] = {
+                "ours": partial(neighbor_aggregate, x, graph),
+                "cuSPARSE": partial(torch.sparse.mm, matrix, x),
+                "max": partial(neighbor_aggregate, x, graph, reduce="max"),
+            }
+            if row_kernel is not None:
+                calls["a warp a row"] = partial(row_kernel, x, graph.indptr, graph.indices)
+            times = timer.measure(calls)
+            ours = times["ours"]
+            theirs = [times.get(rival, math.nan) for rival in rivals]
+            lost = [rival for rival in rivals if rival in times and harness.slower(ours, times[rival])]
+            slower, points = slower + len(lost), points + sum(rival in times for rival in rivals)
+            numbers = "".join(f"{us:13.1f}" for us in (ours, *theirs, times["max"]))
+            ratios = "".join(f"{us / ours:13.2f}" for us in (*theirs, times["max"]))
             print(
-                f"{name:>10} {width:4d} {dtype:>9}{ours:11.1f}{theirs:11.1f}{extreme:11.1f}"
-                f"{theirs / ours:11.2f}x{extreme / ours:11.2f}{'   SLOWER' * lost}",
+                f"{name:>10} {width:4d} {dtype:>9}{numbers}{ratios}"
+                f"{'   SLOWER than ' * bool(lost)}{', '.join(lost)}",
                 flush=True,
             )
             del matrix
-    print(f"{slower} points are slower than cuSPARSE")
+    print(f"{slower} of {points} comparisons are lost")
 
 
 def backward(options: argparse.Namespace, timer: harness.Timer) -> None:

@@ -13,20 +13,22 @@ constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
 constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
+constexpr int kNarrowRowWarps = 20;    // of sums with lanes of 8 bytes, 96
 constexpr int kDeepRowWarps = 8;       // of float32 sums of small graphs, 255
-constexpr int64_t kSmallWarps = 16;    // of a multiprocessor, in graphs that are called small
+constexpr int64_t kSmallUnits = 160;   // of a multiprocessor, in graphs that are called small
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
 // takes a run of units, each of its groups of lanes a part of them.
 constexpr int64_t kUnit = 32;
 constexpr int64_t kRowCost = 2;
-constexpr int64_t kGroupUnits = 8;  // a group's, in graphs that fill the GPU: 256 of work
+constexpr int64_t kGroupUnits = 4;   // a group's, in graphs that fill the GPU: 128 of work
+constexpr int64_t kDenseUnits = 8;   // where rows are long
+constexpr int64_t kWholeUnits = 16;  // and each is one group's
 
-// Where rows are scheduled one block fills a multiprocessor and its warps share chunks of
-// consecutive runs, so that all of them walk neighbouring rows, which find each other's neighbours
-// in L1.
-constexpr int64_t kSharedUnits = 4;
+// Where rows are scheduled, or differ much, one block fills a multiprocessor and its warps share
+// chunks of consecutive runs: all of them walk neighbouring rows, which find each other's
+// neighbours in L1, and none waits for the block's longest row.
 constexpr int kChunkRuns = 24;
 
 // A row of at least kHubDegree edges is cut into chunks of kChunk edges, the last one taking the
@@ -74,6 +76,7 @@ struct AggregateTuning {
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
   int deep = 0;             // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, the kernel of small graphs or not
+  int narrow = 0;           // GPUPRIMS_AGGREGATE_NARROW: 1 or -1, lanes of 8 bytes or not
   int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
@@ -87,6 +90,7 @@ inline AggregateTuning read_aggregate_tuning() {
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_DEEP"), -1, 1)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_NARROW"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
@@ -101,6 +105,7 @@ struct AggregatePlan {
   int64_t blocks;
   int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool deep;       // few warps: more edges in flight for each
+  bool narrow;     // lanes of 8 bytes: the whole warp on a row of 256
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
@@ -124,6 +129,7 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
+  bool plain = false;              // sums and means without weights, in whole vectors
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -148,8 +154,7 @@ constexpr int lanes_for(int64_t bytes) {
 }
 
 // A tile of all columns, up to 512 bytes, reads the indices once. Narrower tiles pay where they
-// keep a slice of x in a cache: in L2 where x is 1 to 4 times as large and its rows are read often;
-// in L1 where a schedule lets neighbours follow each other.
+// keep a slice of x in L2, which is 1 to 4 times smaller, and rows are read often.
 inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const AggregateFacts& facts) {
   constexpr int64_t kWide = 32 * kLaneBytes;
   if (row_bytes < kWide) return kWide;
@@ -159,7 +164,7 @@ inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const Aggregate
   const bool dense = edges >= 64 * std::max<int64_t>(facts.sources, 1);
   if (dense && table > held && table <= 4 * facts.cache_bytes)
     return facts.sources * 256 <= held ? 256 : 128;
-  return facts.scheduled ? 256 : kWide;
+  return kWide;
 }
 
 inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, int64_t edges,
@@ -174,28 +179,34 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.tile_lanes = lanes_for(std::min(row_bytes, tile_bytes));
   plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
   plan.units = count_units(rows, edges);
-  const int groups = 32 / plan.tile_lanes;
+  // Where most edges are a long row's, two groups of wider loads ask for fewer indices.
+  const bool sparse = edges < kLongDegree * rows;
+  const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
+  plan.narrow = facts.plain && !(small && dtype == Dtype::f32) && plan.tile_lanes == 16 &&
+                (facts.tuning.narrow ? facts.tuning.narrow > 0 : sparse);
+  const int groups = plan.narrow ? 1 : 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
   const int64_t wanted = plan.units * plan.tiles / (80 * int64_t(facts.sms) * groups);
-  int64_t group_units =
-      std::clamp<int64_t>(wanted, 1, facts.scheduled ? kSharedUnits : kGroupUnits);
+  const int64_t most_units = sparse          ? plan.narrow ? 2 * kGroupUnits : kGroupUnits
+                             : plan.log_ways ? kDenseUnits
+                                             : kWholeUnits;
+  int64_t group_units = std::clamp<int64_t>(wanted, 1, most_units);
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
   const int64_t runs = ceil_div(plan.units, plan.warp_units);
-  plan.chunk_runs = facts.scheduled && runs > int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
-  if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
-  plan.warps = plan.chunk_runs ? facts.most_warps : kRowWarps;
-  if (facts.tuning.warps)
-    plan.warps = std::min(static_cast<int>(facts.tuning.warps), facts.most_warps);
   plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  const bool share = facts.scheduled || (sparse && plan.hubs);
+  plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
+  if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
-  plan.deep = facts.tuning.deep ? facts.tuning.deep > 0
-                                : plan.long_rows && runs * plan.tiles <= kSmallWarps * facts.sms;
-  if (plan.deep) plan.warps = std::min(plan.warps, kDeepRowWarps);
+  plan.deep = dtype == Dtype::f32 && facts.plain && !plan.narrow &&
+              (facts.tuning.deep ? facts.tuning.deep > 0 : small && plan.long_rows);
+  const int most = plan.deep ? kDeepRowWarps : plan.narrow ? kNarrowRowWarps : facts.most_warps;
+  plan.warps = plan.chunk_runs ? most : kRowWarps;
+  if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
   if (plan.chunk_runs)
-    plan.blocks =
-        std::min<int64_t>(plan.blocks, facts.sms * int64_t(facts.most_warps / plan.warps));
+    plan.blocks = std::min<int64_t>(plan.blocks, facts.sms * int64_t(most / plan.warps));
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));

@@ -10,9 +10,9 @@ namespace gpuprims {
 template <class Group>
 struct RowStream;
 
-template <class T, int kVec, Mode kMode, class Index, bool kDeep>
-struct RowStream<RowGroup<T, kVec, kMode, Index, kDeep>> {
-  using Group = RowGroup<T, kVec, kMode, Index, kDeep>;
+template <class T, int kVec, Mode kMode, class Index, Shape kShape>
+struct RowStream<RowGroup<T, kVec, kMode, Index, kShape>> {
+  using Group = RowGroup<T, kVec, kMode, Index, kShape>;
   static constexpr int kFlight = Group::kFlight;
   static constexpr unsigned kAll = Group::kAll;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run

@@ -15,15 +15,16 @@
 namespace gpuprims {
 
 // An Index of 64 bits holds stored ones of either width.
-template <class T, int kVec, Mode kMode, class Index, bool kDeep = false>
+template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
 struct RowGroup {
   using Acc = typename Math<T>::Acc;
-  static constexpr int kOwned = kLaneBytes / sizeof(T);
+  static constexpr int kOwned = kShape == Shape::narrow ? kVec : kLaneBytes / sizeof(T);
+  static constexpr int kLanesOf16 = kLaneBytes / (kOwned * sizeof(T));
   static constexpr int kLoads = kOwned / kVec;
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
+  static constexpr bool kPlain = kMode == Mode::sum;
   static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
@@ -33,19 +34,21 @@ struct RowGroup {
   static constexpr int kWords =
       (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
       (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
-  // kDeep: as many as 255 registers hold, for graphs of few warps, whose time is that of the
-  // longest row: of its batches, each a latency.
-  static constexpr int kFlight = kDeep                              ? 32
+  // Deep: as many as 255 registers hold; the time of a graph of few warps is that of its longest
+  // row, whose batches are a latency each.
+  static constexpr int kFlight = kShape == Shape::deep              ? 32
+                                 : kShape == Shape::narrow          ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
   static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = 32 * (kDeep    ? kDeepRowWarps
-                                        : kPlain ? kMostRowWarps
-                                        : kGrad  ? kGradRowWarps
-                                                 : kWeightedRowWarps);
+  static constexpr int kThreads = 32 * (kShape == Shape::deep     ? kDeepRowWarps
+                                        : kShape == Shape::narrow ? kNarrowRowWarps
+                                        : kPlain                  ? kMostRowWarps
+                                        : kGrad                   ? kGradRowWarps
+                                                                  : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -62,13 +65,14 @@ struct RowGroup {
   int position[kExtreme ? kOwned : 1];  // number of the edge; -1: none yet
 
   // Lanes beyond the last column read the first one: no load needs a guard where a lane has one.
-  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int widest)
+  // `lanes_of_16`: a tile's width in lanes of 16 bytes.
+  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int lanes_of_16)
       : a(args),
-        lanes(Lanes::of<kOwned, kVec>(tile, args.features, widest)),
-        tile_at(tile * widest * kOwned),
+        lanes(Lanes::of<kOwned, kVec>(tile, args.features, lanes_of_16 * kLanesOf16)),
+        tile_at(tile * lanes_of_16 * kLanesOf16 * kOwned),
         column((threadIdx.x & (lanes.count - 1)) * kVec),
-        width(static_cast<int>(args.features - tile_at < widest * kOwned ? args.features - tile_at
-                                                                         : widest * kOwned)) {
+        width(static_cast<int>(
+            std::min<int64_t>(args.features - tile_at, lanes_of_16 * kLanesOf16 * kOwned))) {
     x = static_cast<const T*>(a.x) + tile_at + (column < width ? column : 0);
   }
 
@@ -133,20 +137,34 @@ struct RowGroup {
     }
     if constexpr (!kGrad) load_rows(batch, source, [](int, int) { return true; });
     if constexpr (kWeighted) {
+      // In turns, so that each kind's loads are in flight together. What is not there has id 0.
+      int64_t id[kFlight];
+      const bool by_id = kGrad || !kMayLackWeights || a.edge_weight;
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
-        batch.weight[u] = kExtreme ? sign() : Acc(1);
-        if constexpr (kGrad) batch.taken[u] = 0;
-        if (!(there >> u & 1)) continue;
-        if (kMayLackWeights && !kGrad && !a.edge_weight) continue;  // nor are ids looked at
-        const int64_t id = edge_id(a.csr, edge_of(u));
-        if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(a.csr.edges)) {
-          bad |= 1u << u;
-          continue;
-        }
+        id[u] = 0;
+        if (by_id && (there >> u & 1)) id[u] = edge_id(a.csr, edge_of(u));
+      }
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        if (static_cast<uint64_t>(id[u]) >= static_cast<uint64_t>(a.csr.edges))
+          id[u] = 0, bad |= 1u << u;
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) {
+        batch.weight[u] = 1;
         if (!kMayLackWeights || a.edge_weight)
-          batch.weight[u] *= widen(__ldg(static_cast<const T*>(a.edge_weight) + id));
-        if constexpr (kGrad) batch.taken[u] = took(source[u], id);
+          batch.weight[u] = widen(__ldg(static_cast<const T*>(a.edge_weight) + id[u]));
+      }
+      if constexpr (kGrad) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) batch.taken[u] = took(source[u], id[u]);
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u)
+          if (!((there & ~bad) >> u & 1)) batch.taken[u] = 0;
+      }
+      if constexpr (kExtreme) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) batch.weight[u] *= sign();
       }
     }
     // A column takes one edge of a row: few lanes have any of an edge's, and the others' sectors
@@ -263,8 +281,40 @@ struct RowGroup {
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
+    if constexpr (kShape == Shape::narrow) {  // one group: one way after the other
+      Acc sum[kOwned] = {};
+#pragma unroll 1
+      for (int way = 0; way < 1 << log_ways; ++way) {
+        reduce_way(begin, length, way, log_ways);
+#pragma unroll
+        for (int k = 0; k < kOwned; ++k) sum[k] = way == 0 ? value[k] : sum[k] + value[k];
+      }
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k) value[k] = sum[k];
+      return;
+    }
+    const int way = log_ways > 0 ? lanes.group : 0;
+    reduce_way(begin, length, way, log_ways);
+    if (log_ways == 0) return;
+    for (int distance = lanes.count; distance < 32; distance *= 2) {
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k) {
+        const Acc other = __shfl_xor_sync(~0u, value[k], distance);
+        if constexpr (kExtreme) {
+          const int other_position = __shfl_xor_sync(~0u, position[k], distance);
+          if (beats(other, other_position, value[k], position[k]))
+            value[k] = other, position[k] = other_position;
+        } else {
+          value[k] += other;
+        }
+      }
+    }
+  }
+
+  // Every 2^log_ways-th edge of a chunk, from number `way` on.
+  __device__ __forceinline__ void reduce_way(int64_t begin, int length, int way, int log_ways) {
     reset();
-    const int way = log_ways > 0 ? lanes.group : 0, ways = 1 << log_ways;
+    const int ways = 1 << log_ways;
     Index next[kFlight];
     fetch(next, begin, way, length, ways);
 #pragma unroll 1
@@ -285,20 +335,6 @@ struct RowGroup {
       for (int k = 0; k < kOwned; ++k)
         if (position[k] < 0 && way < length) position[k] = way;
     }
-    if (log_ways == 0) return;
-    for (int distance = lanes.count; distance < 32; distance *= 2) {
-#pragma unroll
-      for (int k = 0; k < kOwned; ++k) {
-        const Acc other = __shfl_xor_sync(~0u, value[k], distance);
-        if constexpr (kExtreme) {
-          const int other_position = __shfl_xor_sync(~0u, position[k], distance);
-          if (beats(other, other_position, value[k], position[k]))
-            value[k] = other, position[k] = other_position;
-        } else {
-          value[k] += other;
-        }
-      }
-    }
   }
 
   // The row's results; `begin` is the edge that positions count from.
@@ -313,8 +349,7 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (kMode == Mode::mean ||
-            (kMode == Mode::weighted_sum && a.reduce == Reduce::mean && degree > 0))
+        if (!kExtreme && !kGrad && a.reduce == Reduce::mean && degree > 0)
           v = quotient(v, static_cast<Acc>(degree));
         pack.v[j] = narrow<T>(v);
       }

@@ -88,10 +88,10 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
     RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }
 
-template <class T, int kVec, Mode kMode, class Index, bool kDeep>
-__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kDeep>::kThreads))
+template <class T, int kVec, Mode kMode, class Index, Shape kShape>
+__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThreads))
     aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
-  using Group = RowGroup<T, kVec, kMode, Index, kDeep>;
+  using Group = RowGroup<T, kVec, kMode, Index, kShape>;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
   const int groups = group.lanes.groups, mine = group.lanes.group;
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kDeep>::kThre
   }
 }
 
-template <class T, int kVec, Mode kMode, class Index, bool kDeep = false>
+template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
@@ -132,7 +132,7 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
                        plan.log_ways,
                        static_cast<int>(plan.long_degree),
                        plan.long_rows};
-    const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kDeep>,
+    const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShape>,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},
                              stream, args, deal);
@@ -148,11 +148,14 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     constexpr int kFull = kLaneBytes / sizeof(T);
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.deep)
-        return launch_rows<T, kFull, kMode, int32_t, true>(plan, args, stream);
+        return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
+    if constexpr (kMode == Mode::sum)
+      if (takes_vectors(plan.load_bytes, args) && plan.narrow)
+        return launch_rows<T, kFull / 2, kMode, int32_t, Shape::narrow>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
+  if constexpr (kMode == Mode::sum || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

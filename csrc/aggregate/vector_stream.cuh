@@ -17,11 +17,11 @@ alignas(16) __device__ const unsigned kNotNumbers[4] = {
 template <class Group>
 struct VectorStream;
 
-template <class T, int kVec, Mode kMode, bool kDeep>
-struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kDeep>> {
-  using Group = RowGroup<T, kVec, kMode, int32_t, kDeep>;
+template <class T, int kVec, Mode kMode, Shape kShape>
+struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
+  using Group = RowGroup<T, kVec, kMode, int32_t, kShape>;
   using Row = Packed<T, kVec>;
-  static constexpr int kFlight = Group::kFlight < 8 ? Group::kFlight : 8;
+  static constexpr int kFlight = Group::kFlight < 32 ? Group::kFlight : 8;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
   static constexpr int kPart = 4;
@@ -77,8 +77,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kDeep>> {
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
       if constexpr (kEmpty) v = 0;
-      if constexpr (kMode == Mode::mean && !kEmpty)
-        v = quotient(v, static_cast<typename Group::Acc>(degree));
       if constexpr (kMode == Mode::extreme && !kEmpty)
         if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
@@ -93,6 +91,18 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kDeep>> {
         const int64_t edge = from + (group.position[k] - static_cast<int>(from));
         group.store_arg(to + k, kEmpty ? -1 : edge_id(a.csr, edge));
       }
+    }
+  }
+
+  __device__ __forceinline__ void divide() {
+    if constexpr (kMode == Mode::sum) {
+      if (a.reduce != Reduce::mean) return;
+#ifdef __CUDA_ARCH__
+      __syncwarp(__activemask());  // keeps 20 instructions from running under a condition in sums
+#endif
+#pragma unroll
+      for (int k = 0; k < kVec; ++k)
+        group.value[k] = quotient(group.value[k], static_cast<typename Group::Acc>(degree));
     }
   }
 
@@ -187,6 +197,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kDeep>> {
           for (int u = part; u < part + kPart; ++u) {
             group.add_row(batch[u], at + u);
             if (left == u + 1) {
+              divide();
               store_row<false>();
               reset();
               more = advance(long_degree);
