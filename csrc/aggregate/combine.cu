@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(32 * kWarps)
         at += a.features;
         const Acc other = partial[at];
         const int64_t other_position = chunk * kChunk + a.partial_position[at];
-        if (!(other <= value) && value == value) value = other, position = other_position;
+        if (!(other <= value) && value == value) position = other_position;
+        value = larger(value, other);
       }
     } else {
 #pragma unroll 8

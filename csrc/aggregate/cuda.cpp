@@ -85,7 +85,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = launcher == launch_sum && takes_vectors(width, args);
+  facts.narrow = has_narrow(launcher, dtype, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();

@@ -62,6 +62,21 @@ __device__ __forceinline__ double quotient(double a, double b) {
   return fabs(near) < INFINITY ? better : near;
 }
 
+// The greater one: NaN above all (a canonical one), +0 above -0. One instruction.
+__device__ __forceinline__ float larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+#else  // tests/emulator
+  if (a != a || b != b) return __int_as_float(0x7fffffff);
+  return a > b || (a == b && __float_as_int(b) < 0) ? a : b;
+#endif
+}
+__device__ __forceinline__ double larger(double a, double b) {
+  return a != a || b != b ? a + b : a > b || (a == b && 1 / b < 0) ? a : b;
+}
+
 // A result of a dtype known at run time.
 __device__ __forceinline__ void store_as(Dtype dtype, void* out, int64_t at, float v) {
   if (dtype == Dtype::f32)

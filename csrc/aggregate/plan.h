@@ -129,7 +129,7 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
-  bool plain = false;              // sums and means without weights, in whole vectors
+  bool narrow = false;             // there are kernels with lanes of 8 bytes, and of small graphs
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -182,8 +182,8 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   // Where most edges are a long row's, two groups of wider loads ask for fewer indices.
   const bool sparse = edges < kLongDegree * rows;
   const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
-  plan.narrow = facts.plain && !(small && dtype == Dtype::f32) && plan.tile_lanes == 16 &&
-                (facts.tuning.narrow ? facts.tuning.narrow > 0 : sparse);
+  plan.narrow = facts.narrow && !(small && dtype == Dtype::f32 && !facts.positions) &&
+                plan.tile_lanes == 16 && (facts.tuning.narrow ? facts.tuning.narrow > 0 : sparse);
   const int groups = plan.narrow ? 1 : 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
   const int64_t wanted = plan.units * plan.tiles / (80 * int64_t(facts.sms) * groups);
@@ -199,7 +199,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
   if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
-  plan.deep = dtype == Dtype::f32 && facts.plain && !plan.narrow &&
+  plan.deep = dtype == Dtype::f32 && facts.narrow && !facts.positions && !plan.narrow &&
               (facts.tuning.deep ? facts.tuning.deep > 0 : small && plan.long_rows);
   const int most = plan.deep ? kDeepRowWarps : plan.narrow ? kNarrowRowWarps : facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;

@@ -243,7 +243,8 @@ struct RowGroup {
     }
   }
 
-  // One edge of a row without weights; `edge` names it.
+  // One edge of a row without weights; `edge` names it, where positions are wanted.
+  template <bool kPositions>
   __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now
 #pragma unroll
@@ -251,15 +252,19 @@ struct RowGroup {
     }
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) {
-      if constexpr (kExtreme)
+      if constexpr (!kExtreme)
+        value[k] += row[k];
+      else if constexpr (kPositions)
         prefer(k, sign() * row[k], edge);
       else
-        value[k] += row[k];
+        value[k] = larger(value[k], sign() * row[k]);
     }
   }
 
+  // The first NaN is the edge that is taken, or the first of the greatest.
   __device__ __forceinline__ void prefer(int k, Acc candidate, int edge) {
-    if (!(candidate <= value[k]) && value[k] == value[k]) value[k] = candidate, position[k] = edge;
+    if (!(candidate <= value[k]) && value[k] == value[k]) position[k] = edge;
+    value[k] = larger(value[k], candidate);
   }
 
   // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know
@@ -282,15 +287,18 @@ struct RowGroup {
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
     if constexpr (kShape == Shape::narrow) {  // one group: one way after the other
-      Acc sum[kOwned] = {};
+      Acc before[kOwned] = {};
+      int position_before[kExtreme ? kOwned : 1] = {};
 #pragma unroll 1
       for (int way = 0; way < 1 << log_ways; ++way) {
         reduce_way(begin, length, way, log_ways);
 #pragma unroll
-        for (int k = 0; k < kOwned; ++k) sum[k] = way == 0 ? value[k] : sum[k] + value[k];
+        for (int k = 0; k < kOwned; ++k) {
+          if (way > 0) merge(k, before[k], position_before[kExtreme ? k : 0]);
+          before[k] = value[k];
+          if constexpr (kExtreme) position_before[k] = position[k];
+        }
       }
-#pragma unroll
-      for (int k = 0; k < kOwned; ++k) value[k] = sum[k];
       return;
     }
     const int way = log_ways > 0 ? lanes.group : 0;
@@ -300,14 +308,18 @@ struct RowGroup {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         const Acc other = __shfl_xor_sync(~0u, value[k], distance);
-        if constexpr (kExtreme) {
-          const int other_position = __shfl_xor_sync(~0u, position[k], distance);
-          if (beats(other, other_position, value[k], position[k]))
-            value[k] = other, position[k] = other_position;
-        } else {
-          value[k] += other;
-        }
+        merge(k, other, kExtreme ? __shfl_xor_sync(~0u, position[kExtreme ? k : 0], distance) : 0);
       }
+    }
+  }
+
+  // Two partial results of a long row.
+  __device__ __forceinline__ void merge(int k, Acc other, int other_position) {
+    if constexpr (kExtreme) {
+      if (beats(other, other_position, value[k], position[k])) position[k] = other_position;
+      value[k] = larger(value[k], other);
+    } else {
+      value[k] += other;
     }
   }
 

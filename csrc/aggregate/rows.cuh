@@ -149,7 +149,7 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.deep)
         return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
-    if constexpr (kMode == Mode::sum)
+    if constexpr (kMode == Mode::sum || (kMode == Mode::extreme && sizeof(T) == 4))
       if (takes_vectors(plan.load_bytes, args) && plan.narrow)
         return launch_rows<T, kFull / 2, kMode, int32_t, Shape::narrow>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))

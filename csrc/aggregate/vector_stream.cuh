@@ -69,7 +69,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     return __ldg(at_offset(offsets, which + 1, a.csr.wide_offsets ? 8 : 4));
   }
 
-  template <bool kEmpty>
+  template <bool kEmpty, bool kPositions>
   __device__ __forceinline__ void store_row() const {
     if (place >= places) return;
     Pack<T, kVec> pack;
@@ -83,8 +83,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     }
     const auto row_bytes = static_cast<uint32_t>(a.features) * static_cast<uint32_t>(sizeof(T));
     store<T, kVec>(at_offset(out, place, row_bytes), pack);
-    if constexpr (kMode == Mode::extreme) {
-      if (!a.arg_out) return;
+    if constexpr (kMode == Mode::extreme && kPositions) {
       const int64_t to = out - static_cast<T*>(a.out) + static_cast<int64_t>(place) * a.features;
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
@@ -117,6 +116,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
 
   // Goes to the next row that has edges; rows without are written on the way. A long row is passed
   // through, but not written.
+  template <bool kPositions>
   __device__ __forceinline__ bool advance(int long_degree) {
     while (++row < rows) {
       const int begin = end;
@@ -129,7 +129,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         place = ~0u;
         return true;
       }
-      store_row<true>();
+      store_row<true, kPositions>();
     }
     end = at + kFar;  // what remains of the batch is nobody's
     return false;
@@ -152,6 +152,14 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   }
 
   __device__ __forceinline__ void walk(int long_degree) {
+    if (kMode == Mode::extreme && !a.arg_out)
+      walk_as<false>(long_degree);
+    else
+      walk_as<true>(long_degree);
+  }
+
+  template <bool kPositions>
+  __device__ __forceinline__ void walk_as(int long_degree) {
     const auto stride = static_cast<uint32_t>(a.x_stride) * static_cast<uint32_t>(sizeof(T));
     const auto columns = static_cast<uint32_t>(
         a.csr.columns < (int64_t(1) << 31) ? a.csr.columns : int64_t(1) << 31);
@@ -159,7 +167,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     place = ~0u;  // the rest of a row that is another group's
     bool more = true;
     const int head = end - at;
-    if (head == 0 && !advance(long_degree)) return;
+    if (head == 0 && !advance<kPositions>(long_degree)) return;
     int32_t source[kFlight];
     load_indices(source, at);
 #pragma unroll
@@ -191,16 +199,17 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       for (int part = 0; part < kFlight; part += kPart) {
         if (left > part + kPart) [[likely]] {
 #pragma unroll
-          for (int u = part; u < part + kPart; ++u) group.add_row(batch[u], at + u);
+          for (int u = part; u < part + kPart; ++u)
+            group.template add_row<kPositions>(batch[u], at + u);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            group.add_row(batch[u], at + u);
+            group.template add_row<kPositions>(batch[u], at + u);
             if (left == u + 1) {
               divide();
-              store_row<false>();
+              store_row<false, kPositions>();
               reset();
-              more = advance(long_degree);
+              more = advance<kPositions>(long_degree);
               left = end - at;
             }
           }
