@@ -85,7 +85,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.most_warps = most_warps(launcher, width, args);
-  facts.narrow = has_narrow(launcher, dtype, width, args);
+  facts.plain = launcher == launch_sum && args.reduce == Reduce::sum && takes_vectors(width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();
@@ -113,10 +113,11 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   args.hub_count = numbers;
   args.hubs = numbers + layout.hubs;
   if (csr.columns == 0) {  // no index is good: kernels read, and ignore, a row of zeros
-    const int64_t bytes = args.features * dtype_bytes(dtype);
+    const int64_t bytes = args.features * 8;  // of any dtype, and of stored edges
     no_rows = workspace(op, x, bytes);
     check_cuda(op, cudaMemsetAsync(no_rows->data_ptr(), 0, bytes, stream));
     args.x = no_rows->data_ptr();
+    if (args.arg) args.arg = no_rows->data_ptr();
   }
   if (x.size(0) <= 1) args.x_stride = 0;
   const auto aligned = realign(op, call.graph.indices, stream);
@@ -257,8 +258,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int deep, int narrow) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, deep, narrow, chunk_runs};
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int deep) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, deep, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

@@ -215,7 +215,7 @@ __device__ __forceinline__ void load_vector(Int* to, const Int* from) {
 
 // Bit i: vector[at + i] equals `wanted`. `at` is a multiple of N, the base of 16 bytes.
 template <class Int, int N>
-__device__ __forceinline__ unsigned equal_mask(const Int* vector, int64_t wanted) {
+__device__ __forceinline__ unsigned equal_mask(const Int* vector, Int wanted) {
   constexpr int kStep = N * sizeof(Int) > 16 ? 16 / sizeof(Int) : N;
   unsigned mask = 0;
 #pragma unroll

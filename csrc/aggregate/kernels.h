@@ -62,13 +62,6 @@ inline int most_warps(AggregateLauncher* launcher, int load_bytes, const Aggrega
                                                                    : kWeightedRowWarps;
 }
 
-// Whether the call has kernels with lanes of 8 bytes.
-inline bool has_narrow(AggregateLauncher* launcher, Dtype dtype, int load_bytes,
-                       const AggregateArgs& args) {
-  return takes_vectors(load_bytes, args) &&
-         (launcher == launch_sum || (launcher == launch_extreme && dtype == Dtype::f32));
-}
-
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,
                          cudaStream_t stream);
 

@@ -4,12 +4,10 @@
 
 namespace gpuprims {
 
-enum class Mode { sum, weighted_sum, extreme, weighted_extreme, extreme_grad };
+enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
-// usual: a lane owns 16 bytes of columns. narrow: 8, so that a row of 129 to 256 bytes takes the
-// whole warp, whose lanes then never part ways. deep: many edges in flight, for graphs of few
-// warps.
-enum class Shape { usual, narrow, deep };
+// deep: many edges in flight, for graphs of few warps.
+enum class Shape { usual, deep };
 
 // The columns of one lane in one tile.
 struct Lanes {

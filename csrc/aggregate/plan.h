@@ -12,8 +12,7 @@ constexpr int kWarps = 8;          // of the blocks of helper kernels
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
-constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
-constexpr int kNarrowRowWarps = 20;    // of sums with lanes of 8 bytes, 96
+constexpr int kGradRowWarps = 12;      // of gradients of max and min, 168
 constexpr int kDeepRowWarps = 8;       // of float32 sums of small graphs, 255
 constexpr int64_t kSmallUnits = 160;   // of a multiprocessor, in graphs that are called small
 
@@ -76,7 +75,6 @@ struct AggregateTuning {
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
   int deep = 0;             // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, the kernel of small graphs or not
-  int narrow = 0;           // GPUPRIMS_AGGREGATE_NARROW: 1 or -1, lanes of 8 bytes or not
   int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
@@ -90,7 +88,6 @@ inline AggregateTuning read_aggregate_tuning() {
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_DEEP"), -1, 1)),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_NARROW"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
@@ -105,7 +102,6 @@ struct AggregatePlan {
   int64_t blocks;
   int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool deep;       // few warps: more edges in flight for each
-  bool narrow;     // lanes of 8 bytes: the whole warp on a row of 256
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
   int hub_blocks;  // that combine the chunks of hubs
@@ -129,7 +125,7 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
-  bool narrow = false;             // there are kernels with lanes of 8 bytes, and of small graphs
+  bool plain = false;              // a sum without weights, in whole vectors
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -179,17 +175,12 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.tile_lanes = lanes_for(std::min(row_bytes, tile_bytes));
   plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
   plan.units = count_units(rows, edges);
-  // Where most edges are a long row's, two groups of wider loads ask for fewer indices.
   const bool sparse = edges < kLongDegree * rows;
   const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
-  plan.narrow = facts.narrow && !(small && dtype == Dtype::f32 && !facts.positions) &&
-                plan.tile_lanes == 16 && (facts.tuning.narrow ? facts.tuning.narrow > 0 : sparse);
-  const int groups = plan.narrow ? 1 : 32 / plan.tile_lanes;
+  const int groups = 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
   const int64_t wanted = plan.units * plan.tiles / (80 * int64_t(facts.sms) * groups);
-  const int64_t most_units = sparse          ? plan.narrow ? 2 * kGroupUnits : kGroupUnits
-                             : plan.log_ways ? kDenseUnits
-                                             : kWholeUnits;
+  const int64_t most_units = sparse ? kGroupUnits : plan.log_ways ? kDenseUnits : kWholeUnits;
   int64_t group_units = std::clamp<int64_t>(wanted, 1, most_units);
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
@@ -199,9 +190,10 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
   if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
-  plan.deep = dtype == Dtype::f32 && facts.narrow && !facts.positions && !plan.narrow &&
-              (facts.tuning.deep ? facts.tuning.deep > 0 : small && plan.long_rows);
-  const int most = plan.deep ? kDeepRowWarps : plan.narrow ? kNarrowRowWarps : facts.most_warps;
+  // Not where hubs are: occupancy counts for more (amazon_computers 58 us so, 43 otherwise).
+  plan.deep = dtype == Dtype::f32 && facts.plain &&
+              (facts.tuning.deep ? facts.tuning.deep > 0 : small && plan.long_rows && !plan.hubs);
+  const int most = plan.deep ? kDeepRowWarps : facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;
   if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);

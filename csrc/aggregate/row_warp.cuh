@@ -18,13 +18,12 @@ namespace gpuprims {
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
 struct RowGroup {
   using Acc = typename Math<T>::Acc;
-  static constexpr int kOwned = kShape == Shape::narrow ? kVec : kLaneBytes / sizeof(T);
-  static constexpr int kLanesOf16 = kLaneBytes / (kOwned * sizeof(T));
+  static constexpr int kOwned = kLaneBytes / sizeof(T);
   static constexpr int kLoads = kOwned / kVec;
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kPlain = kMode == Mode::sum;
+  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
   static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
@@ -37,18 +36,17 @@ struct RowGroup {
   // Deep: as many as 255 registers hold; the time of a graph of few warps is that of its longest
   // row, whose batches are a latency each.
   static constexpr int kFlight = kShape == Shape::deep              ? 32
-                                 : kShape == Shape::narrow          ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
   static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = 32 * (kShape == Shape::deep     ? kDeepRowWarps
-                                        : kShape == Shape::narrow ? kNarrowRowWarps
-                                        : kPlain                  ? kMostRowWarps
-                                        : kGrad                   ? kGradRowWarps
-                                                                  : kWeightedRowWarps);
+  static constexpr int kThreads =
+      32 * (kShape == Shape::deep ? kDeepRowWarps
+            : kPlain              ? kMostRowWarps
+            : kGrad               ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
+                                  : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -65,14 +63,12 @@ struct RowGroup {
   int position[kExtreme ? kOwned : 1];  // number of the edge; -1: none yet
 
   // Lanes beyond the last column read the first one: no load needs a guard where a lane has one.
-  // `lanes_of_16`: a tile's width in lanes of 16 bytes.
-  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int lanes_of_16)
+  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int widest)
       : a(args),
-        lanes(Lanes::of<kOwned, kVec>(tile, args.features, lanes_of_16 * kLanesOf16)),
-        tile_at(tile * lanes_of_16 * kLanesOf16 * kOwned),
+        lanes(Lanes::of<kOwned, kVec>(tile, args.features, widest)),
+        tile_at(tile * widest * kOwned),
         column((threadIdx.x & (lanes.count - 1)) * kVec),
-        width(static_cast<int>(
-            std::min<int64_t>(args.features - tile_at, lanes_of_16 * kLanesOf16 * kOwned))) {
+        width(static_cast<int>(std::min<int64_t>(args.features - tile_at, widest * kOwned))) {
     x = static_cast<const T*>(a.x) + tile_at + (column < width ? column : 0);
   }
 
@@ -141,10 +137,8 @@ struct RowGroup {
       int64_t id[kFlight];
       const bool by_id = kGrad || !kMayLackWeights || a.edge_weight;
 #pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        id[u] = 0;
-        if (by_id && (there >> u & 1)) id[u] = edge_id(a.csr, edge_of(u));
-      }
+      for (int u = 0; u < kFlight; ++u) id[u] = by_id && (there >> u & 1) ? edge_of(u) : 0;
+      if (by_id && a.csr.edge_ids) load_ids(id);
 #pragma unroll
       for (int u = 0; u < kFlight; ++u)
         if (static_cast<uint64_t>(id[u]) >= static_cast<uint64_t>(a.csr.edges))
@@ -156,8 +150,7 @@ struct RowGroup {
           batch.weight[u] = widen(__ldg(static_cast<const T*>(a.edge_weight) + id[u]));
       }
       if constexpr (kGrad) {
-#pragma unroll
-        for (int u = 0; u < kFlight; ++u) batch.taken[u] = took(source[u], id[u]);
+        find_taken(batch, source, id);
 #pragma unroll
         for (int u = 0; u < kFlight; ++u)
           if (!((there & ~bad) >> u & 1)) batch.taken[u] = 0;
@@ -199,17 +192,43 @@ struct RowGroup {
     }
   }
 
-  // Bits: the columns of row `source` that took edge `id`.
-  __device__ unsigned took(Index source, int64_t id) const {
+  // Ids of edges. One branch on their width, not one an edge, which would wait for each.
+  __device__ __forceinline__ void load_ids(int64_t (&id)[kFlight]) const {
+    if (a.csr.wide_offsets) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        id[u] = __ldg(static_cast<const long long*>(a.csr.edge_ids) + id[u]);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        id[u] = __ldg(static_cast<const int*>(a.csr.edge_ids) + id[u]);
+    }
+  }
+
+  // Bits: the columns of each row that took the edge.
+  __device__ __forceinline__ void find_taken(Batch& batch, const Index (&source)[kFlight],
+                                             const int64_t (&id)[kFlight]) const {
+    if (a.csr.wide_offsets) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        batch.taken[u] = took<long long>(static_cast<const long long*>(a.arg), source[u], id[u]);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        batch.taken[u] =
+            took<int>(static_cast<const int*>(a.arg), source[u], static_cast<int>(id[u]));
+    }
+  }
+
+  template <class Id>
+  __device__ __forceinline__ unsigned took(const Id* arg, Index source, Id id) const {
     unsigned bits = 0;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      if (!owns(i)) continue;
-      const int64_t at = place(source, i);
-      bits |= (a.csr.wide_offsets
-                   ? equal_mask<long long, kVec>(static_cast<const long long*>(a.arg) + at, id)
-                   : equal_mask<int, kVec>(static_cast<const int*>(a.arg) + at, id))
-              << (i * kVec);
+      // Lanes beyond the last column look at the first one, as in x; nothing is stored of theirs.
+      const int64_t at = kLoads == 1 ? source * a.features + tile_at + (column < width ? column : 0)
+                                     : place(source, i);
+      if (kLoads == 1 || owns(i)) bits |= equal_mask<Id, kVec>(arg + at, id) << (i * kVec);
     }
     return bits;
   }
@@ -286,21 +305,6 @@ struct RowGroup {
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
-    if constexpr (kShape == Shape::narrow) {  // one group: one way after the other
-      Acc before[kOwned] = {};
-      int position_before[kExtreme ? kOwned : 1] = {};
-#pragma unroll 1
-      for (int way = 0; way < 1 << log_ways; ++way) {
-        reduce_way(begin, length, way, log_ways);
-#pragma unroll
-        for (int k = 0; k < kOwned; ++k) {
-          if (way > 0) merge(k, before[k], position_before[kExtreme ? k : 0]);
-          before[k] = value[k];
-          if constexpr (kExtreme) position_before[k] = position[k];
-        }
-      }
-      return;
-    }
     const int way = log_ways > 0 ? lanes.group : 0;
     reduce_way(begin, length, way, log_ways);
     if (log_ways == 0) return;
@@ -361,7 +365,8 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (!kExtreme && !kGrad && a.reduce == Reduce::mean && degree > 0)
+        if (kMode == Mode::mean ||
+            (kMode == Mode::weighted_sum && a.reduce == Reduce::mean && degree > 0))
           v = quotient(v, static_cast<Acc>(degree));
         pack.v[j] = narrow<T>(v);
       }

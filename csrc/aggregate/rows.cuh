@@ -149,13 +149,10 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.deep)
         return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
-    if constexpr (kMode == Mode::sum || (kMode == Mode::extreme && sizeof(T) == 4))
-      if (takes_vectors(plan.load_bytes, args) && plan.narrow)
-        return launch_rows<T, kFull / 2, kMode, int32_t, Shape::narrow>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::extreme) {
+  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

@@ -77,6 +77,8 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
       if constexpr (kEmpty) v = 0;
+      if constexpr (kMode == Mode::mean && !kEmpty)
+        v = quotient(v, static_cast<typename Group::Acc>(degree));
       if constexpr (kMode == Mode::extreme && !kEmpty)
         if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
@@ -90,18 +92,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         const int64_t edge = from + (group.position[k] - static_cast<int>(from));
         group.store_arg(to + k, kEmpty ? -1 : edge_id(a.csr, edge));
       }
-    }
-  }
-
-  __device__ __forceinline__ void divide() {
-    if constexpr (kMode == Mode::sum) {
-      if (a.reduce != Reduce::mean) return;
-#ifdef __CUDA_ARCH__
-      __syncwarp(__activemask());  // keeps 20 instructions from running under a condition in sums
-#endif
-#pragma unroll
-      for (int k = 0; k < kVec; ++k)
-        group.value[k] = quotient(group.value[k], static_cast<typename Group::Acc>(degree));
     }
   }
 
@@ -206,7 +196,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
           for (int u = part; u < part + kPart; ++u) {
             group.template add_row<kPositions>(batch[u], at + u);
             if (left == u + 1) {
-              divide();
               store_row<false, kPositions>();
               reset();
               more = advance<kPositions>(long_degree);

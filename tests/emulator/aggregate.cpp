@@ -130,7 +130,7 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
       : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
                      : (weight.empty() ? launch_sum : launch_weighted_sum);
   facts.most_warps = most_warps(launcher, width, args);
-  facts.narrow = has_narrow(launcher, tag<T>(), width, args);
+  facts.plain = op == Op::sum && weight.empty() && takes_vectors(width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);
@@ -253,12 +253,8 @@ void check(int kind, int64_t features, std::mt19937& random) {
     v.offset = random() % 2 ? static_cast<int64_t>(random() % 4) : 0;
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
-    v.tuning = {tiles[random() % 4],
-                units[random() % 6],
-                static_cast<int64_t>(random() % 4),
-                static_cast<int>(random() % 3) - 1,
-                static_cast<int>(random() % 3) - 1,
-                static_cast<int>(random() % 6) - 1};
+    v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
+                static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {
