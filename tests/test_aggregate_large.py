@@ -83,8 +83,6 @@ def test_peak_memory_beside_pyg(aggr):
     ours = nn.SAGEConv(64, 64, aggr=aggr).cuda()
     ours.load_state_dict(theirs.state_dict())
     memory = [peak_of_training(layer, x, edges) for layer, edges in ((ours, graph), (theirs, edge_index))]
-    print(
-        f"SAGEConv {aggr}, sbm, peak of training: {memory[0] / 2**30:.2f} GiB, PyG {memory[1] / 2**30:.2f}"
-    )
+    print(f"SAGEConv {aggr}, sbm, peak of training: {memory[0] / 2**30:.2f} GiB, PyG {memory[1] / 2**30:.2f}")
     assert memory[0] <= 8 * x.numel() * 4
     assert 4 * memory[0] <= memory[1]
