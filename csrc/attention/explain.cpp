@@ -14,7 +14,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_attentio
   const int64_t bytes = dtype_bytes(type), owned = kLaneBytes / bytes;
   const bool vector = channels * bytes % kLaneBytes == 0;
   const Plan p = plan_rows(type, vector, rows, edges, heads, channels, heads * channels + 2 * heads,
-                           promises & 1, promises & 2, sms);
+                           promises & 1, promises & 2, sms, true);
   const int64_t lanes = std::min<int64_t>(lanes_per_head(channels, owned), 32);
   int64_t held = 1;  // heads of the first tile, as a power of two
   while (held < std::min<int64_t>(heads, 32 / lanes)) held *= 2;

@@ -52,6 +52,12 @@ struct Lanes {
   // As a lane of features:
   __device__ int own_head() const { return (lane() >> part_bits) & ((1 << head_bits) - 1); }
   __device__ int part() const { return lane() & ((1 << part_bits) - 1); }
+  // A head that is there, for idle lanes too.
+  __device__ int any_head() const {
+    return static_cast<int>(head) + (own_head() < heads ? own_head() : heads - 1);
+  }
+  // The lane that writes what its head has one of.
+  __device__ bool owns_scalars() const { return first && part() == 0 && own_head() < heads; }
   // As a lane of scores:
   __device__ int score_head() const { return lane() & ((1 << head_bits) - 1); }
   __device__ int slot() const { return lane() >> head_bits; }
@@ -107,6 +113,20 @@ struct Columns {
     }
   }
 
+  // From a row shifted by safe(): an idle lane reads what another does, without a guard.
+  __device__ int64_t safe() const { return left > 0 ? offset : 0; }
+  __device__ __forceinline__ void load_near(Packed<T, kVec> (&into)[kLoads], const T* row) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if constexpr (kLoads > 1) into[i] = Packed<T, kVec>{};
+      if (kLoads == 1 || owns(i)) into[i] = Packed<T, kVec>::load(row + i * kVec);
+    }
+  }
+  __device__ __forceinline__ static void clear(Packed<T, kVec> (&into)[kLoads]) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) into[i] = Packed<T, kVec>{};
+  }
+
   template <class Acc>
   __device__ void write_partial(Acc* row, const Acc (&value)[kOwned]) const {
     for (int i = 0; i < kLoads; ++i)
@@ -134,6 +154,12 @@ __device__ __forceinline__ float exponential(float v) { return expf(v); }
 __device__ __forceinline__ double exponential(double v) { return exp(v); }
 __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
+
+template <class Acc>
+__device__ __forceinline__ Acc lowest() {
+  return sizeof(Acc) == 8 ? static_cast<Acc>(-1.7976931348623157e308)
+                          : static_cast<Acc>(-3.402823466e38f);
+}
 
 template <class Acc>
 __device__ __forceinline__ Acc leaky(Acc raw, Acc slope) {
