@@ -34,7 +34,7 @@ struct BackwardBody {
     Acc term[kFlight], lse[kFlight], delta[kFlight];
     unsigned id[kFlight];  // kNone: not asked for, or out of range
     int64_t edge;          // the first one's place in the graph
-    unsigned kept;  // by dropout
+    unsigned kept;         // by dropout
   };
   struct OfRow {
     Row row;
@@ -45,7 +45,7 @@ struct BackwardBody {
   const Lanes& lanes;
   const Own& own;
   const int head;
-  const T* const other;  // of the lane's first channel
+  const Rows other, node_at;  // gathered: of the lane's first channel, and of its head
   const Acc slope, scale;
   int slot;        // of a hub's chunk, or -1
   int64_t row_at;  // the row at hand
@@ -58,9 +58,12 @@ struct BackwardBody {
         lanes(l),
         own(o),
         head(l.any_head()),
-        other(static_cast<const T*>(args.other) + o.safe()),
+        other(args.other, sizeof(T), o.safe(), args.other_stride, args.csr.columns, args.hubs),
+        node_at(args.by_source ? args.stats : args.a_src,
+                args.by_source ? sizeof(Stats<Acc>) : sizeof(T), head,
+                args.by_source ? args.heads : args.a_src_stride, args.csr.columns, args.hubs),
         slope(static_cast<Acc>(args.scores.slope)),
-        scale(args.scores.seed ? static_cast<Acc>(args.scores.kept_scale) : Acc(1)) {}
+        scale(dropout_scale(args.scores, Acc(1))) {}
 
   __device__ __forceinline__ Stats<Acc> stats_of(int64_t row) const {
     return load_stats(static_cast<const Stats<Acc>*>(a.stats) + row * a.heads + head);
@@ -96,22 +99,19 @@ struct BackwardBody {
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {
       batch.id[u] = kNone;
-      batch.term[u] = batch.lse[u] = batch.delta[u] = 0;
     }
-    if (wanted & ~bad) {
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) own.load_near(batch.row[u], other.template at<T>(source[u]));
+    if (a.by_source) {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
-        own.load_near(batch.row[u], other + static_cast<int64_t>(source[u]) * a.other_stride);
-        if (a.by_source) {
-          const Stats<Acc> stats = stats_of(source[u]);
-          batch.term[u] = stats.a_dst, batch.lse[u] = stats.lse, batch.delta[u] = stats.delta;
-        } else {
-          batch.term[u] = a_src_of(source[u]);
-        }
+        const Stats<Acc> stats = load_stats(node_at.template at<Stats<Acc>>(source[u]));
+        batch.term[u] = stats.a_dst, batch.lse[u] = stats.lse, batch.delta[u] = stats.delta;
       }
     } else {
 #pragma unroll
-      for (int u = 0; u < kFlight; ++u) own.clear(batch.row[u]);
+      for (int u = 0; u < kFlight; ++u)
+        batch.term[u] = widen(__ldg(node_at.template at<T>(source[u])));
     }
     if (a.scores.by_id) add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
     if (bad) [[unlikely]] {
@@ -147,7 +147,7 @@ struct BackwardBody {
     for (int u = 0; u < kFlight; ++u) {
       const Acc raw = batch.term[u] + mine.term;
       through[u] = raw > 0 ? Acc(1) : slope;
-      alpha[u] = exponential(raw * through[u] - (a.by_source ? batch.lse[u] : mine.lse));
+      alpha[u] = quick_exponential(raw * through[u] - (a.by_source ? batch.lse[u] : mine.lse));
     }
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {
@@ -165,8 +165,10 @@ struct BackwardBody {
 
   __device__ __forceinline__ void store_edge(unsigned id, Acc raw_grad) const {
     if (!lanes.owns_scalars()) return;
-    if (a.grad_score) static_cast<Acc*>(a.grad_score)[static_cast<int64_t>(id) * a.heads + head] = raw_grad;
-    if (a.grad_edge) static_cast<T*>(a.grad_edge)[static_cast<int64_t>(id) * a.heads + head] = narrow<T>(raw_grad);
+    if (a.grad_score)
+      static_cast<Acc*>(a.grad_score)[static_cast<int64_t>(id) * a.heads + head] = raw_grad;
+    if (a.grad_edge)
+      static_cast<T*>(a.grad_edge)[static_cast<int64_t>(id) * a.heads + head] = narrow<T>(raw_grad);
   }
 
   // A head of several tiles: the channels behind the first tile.
@@ -174,8 +176,7 @@ struct BackwardBody {
     const int64_t node = load_int(a.csr.indices, a.csr.wide_indices, edge);
     if (static_cast<uint64_t>(node) >= static_cast<uint64_t>(a.csr.columns)) return product;
     const T* const left = static_cast<const T*>(a.own) + row_at * a.own_stride;
-    const T* const right =
-        static_cast<const T*>(a.other) + node * a.other_stride;
+    const T* const right = static_cast<const T*>(a.other) + node * a.other_stride;
 #pragma unroll 1
     for (int c = own.tile; c < own.left; c += own.tile) {
 #pragma unroll 1

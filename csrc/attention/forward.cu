@@ -39,9 +39,8 @@ struct ForwardBody {
   const Lanes& lanes;
   const Own& own;
   const int head;
-  const T* const x;      // of the lane's first channel
-  const T* const a_src;  // of the lane's head, or null
-  const Acc slope, scale;
+  const Rows x, a_src;  // of the lane's first channel and head
+  const Acc slope;
   int slot;  // of a hub's chunk, or -1
   Acc ahead, of_row;
   Acc sum[kOwned];
@@ -53,10 +52,9 @@ struct ForwardBody {
         lanes(l),
         own(o),
         head(l.any_head()),
-        x(static_cast<const T*>(args.x) + o.safe()),
-        a_src(args.a_src ? static_cast<const T*>(args.a_src) + head : nullptr),
-        slope(static_cast<Acc>(args.scores.slope)),
-        scale(args.scores.seed ? static_cast<Acc>(args.scores.kept_scale) : Acc(1)) {}
+        x(args.x, sizeof(T), o.safe(), args.x_stride, args.csr.columns, args.hubs),
+        a_src(args.a_src, sizeof(T), head, args.a_src_stride, args.csr.columns, args.hubs),
+        slope(static_cast<Acc>(args.scores.slope)) {}
 
   __device__ __forceinline__ void fetch_row(int64_t row) {
     ahead = a.a_dst ? widen(__ldg(static_cast<const T*>(a.a_dst) + row * a.a_dst_stride + head))
@@ -75,19 +73,10 @@ struct ForwardBody {
                                          int64_t edge) const {
     const unsigned bad = only_good(source, wanted, a.csr.columns);
     batch.kept = ~0u;
-    if (wanted & ~bad) {
 #pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        own.load_near(batch.row[u], x + static_cast<int64_t>(source[u]) * a.x_stride);
-        batch.term[u] =
-            a_src ? widen(__ldg(a_src + static_cast<int64_t>(source[u]) * a.a_src_stride)) : Acc(0);
-      }
-    } else {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        own.clear(batch.row[u]);
-        batch.term[u] = 0;
-      }
+    for (int u = 0; u < kFlight; ++u) {
+      own.load_near(batch.row[u], x.template at<T>(source[u]));
+      batch.term[u] = widen(__ldg(a_src.template at<T>(source[u])));
     }
     if (a.scores.by_id) add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
     if (bad) [[unlikely]] {
@@ -110,11 +99,10 @@ struct ForwardBody {
       for (int u = 0; u < kFlight; ++u)
         if (first >> u & 1 && score[u] > base) base = score[u];
     }
-    bool raised = false;
-    const Acc limit = base + kSlack;
+    Acc most = score[0];  // of edges of other rows too: it does no harm
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) raised |= (take >> u & 1) && score[u] > limit;
-    if (raised) [[unlikely]]
+    for (int u = 1; u < kFlight; ++u) most = score[u] > most ? score[u] : most;
+    if (most > base + kSlack) [[unlikely]]
       add_scores<true>(batch, take, score);
     else
       add_scores<false>(batch, take, score);
@@ -124,25 +112,34 @@ struct ForwardBody {
   __device__ __forceinline__ void add_scores(const Batch& batch, unsigned take,
                                              const Acc (&score)[kFlight]) {
     Acc factor[kFlight];
+    if constexpr (!kRaise) {
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) factor[u] = kRaise ? Acc(0) : exponential(score[u] - base);
+      for (int u = 0; u < kFlight; ++u) {
+        factor[u] = quick_exponential(score[u] - base);
+        if (take >> u & 1) weight += factor[u];
+      }
+      if (a.scores.seed) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) factor[u] = batch.kept >> u & 1 ? factor[u] : Acc(0);
+      }
+    }
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {
       if (!(take >> u & 1)) continue;
       if constexpr (kRaise) {
         if (score[u] > base + kSlack) raise(score[u]);
-        factor[u] = exponential(score[u] - base);
+        factor[u] = quick_exponential(score[u] - base);
+        weight += factor[u];
+        factor[u] = batch.kept >> u & 1 ? factor[u] : Acc(0);
       }
-      weight += factor[u];
-      const Acc kept = batch.kept >> u & 1 ? factor[u] * scale : Acc(0);
 #pragma unroll
       for (int k = 0; k < kOwned; ++k)
-        sum[k] = fused(kept, batch.row[u][k / kVec][k % kVec], sum[k]);
+        sum[k] = fused(factor[u], batch.row[u][k / kVec][k % kVec], sum[k]);
     }
   }
 
   __device__ void raise(Acc score) {
-    const Acc shrink = exponential(base - score);
+    const Acc shrink = quick_exponential(base - score);
     base = score;
     weight *= shrink;
 #pragma unroll
@@ -160,7 +157,7 @@ struct ForwardBody {
       partial[width + a.heads + head] = weight;
       return;
     }
-    const Acc inverse = degree > 0 ? 1 / weight : Acc(0);
+    const Acc inverse = dropout_scale(a.scores, Acc(1)) / weight;
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = degree > 0 ? sum[k] * inverse : Acc(0);
     own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
@@ -225,7 +222,8 @@ __global__ void __launch_bounds__(32 * kWarps)
       sum = fused(scale, own[c * stride + column], sum);
       weight = fused(scale, own[c * stride + width + a.heads + head], weight);
     }
-    store_as(dtype, a.out, first.row * width + column, sum / weight);
+    store_as(dtype, a.out, first.row * width + column,
+             sum * (dropout_scale(a.scores, Acc(1)) / weight));
     if (column % a.channels == 0)
       static_cast<Acc*>(a.lse)[first.row * a.heads + head] = best + logarithm(weight);
   }

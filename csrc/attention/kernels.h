@@ -21,7 +21,8 @@ struct Hubs {
   int64_t capacity = 0;                 // 0: no row is cut
   int64_t* starts = nullptr;            // [runs + 1] first rows of runs, or null (plan.h)
   int64_t runs = 0, run_work = 0;
-  void* partial = nullptr;  // [capacity, ..] accumulators
+  void* partial = nullptr;      // [capacity, ..] accumulators
+  const void* zeros = nullptr;  // 32 bytes, for lanes that have nothing to read
 };
 
 // What turns an edge's terms into its alpha.

@@ -16,7 +16,7 @@ constexpr int64_t kChunk = 512;
 constexpr int64_t kHubDegree = 2 * kChunk;
 constexpr int kLaneBytes = 16;  // channels that a lane owns, in bytes
 constexpr int64_t kMostGridY = 65535;
-constexpr int64_t kSpaceHeader = 16;  // flag and chunk count
+constexpr int64_t kSpaceHeader = 48;  // flag, chunk count, zeros
 
 // Rows are dealt to groups of lanes by work: an edge counts 1, a row kRowCost. Row r lies at
 // indptr[r] + kRowCost * r; starts[i] is the first row at or after i * run_work. Graphs that do not

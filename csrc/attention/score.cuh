@@ -45,17 +45,48 @@ __device__ __forceinline__ void add_edge_terms(const Csr& csr, const Scores& sco
   }
 }
 
+template <class Acc>
+__device__ __forceinline__ Acc dropout_scale(const Scores& scores, Acc without) {
+  return scores.seed ? static_cast<Acc>(scores.kept_scale) : without;
+}
+
 // Bits of the wanted edges whose node is out of range; what is not to be read becomes node 0.
 template <int kFlight>
 __device__ __forceinline__ unsigned only_good(unsigned (&source)[kFlight], unsigned wanted,
                                               int64_t columns) {
+  if (wanted != (1u << kFlight) - 1) {
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u)
+      if (!(wanted >> u & 1)) source[u] = 0;
+  }
+  unsigned most = source[0];
+#pragma unroll
+  for (int u = 1; u < kFlight; ++u) most = source[u] > most ? source[u] : most;
+  if (most < static_cast<uint64_t>(columns)) return 0;
   unsigned bad = 0;
 #pragma unroll
-  for (int u = 0; u < kFlight; ++u) {
-    if (!(wanted >> u & 1)) source[u] = 0;
+  for (int u = 0; u < kFlight; ++u)
     if (source[u] >= static_cast<uint64_t>(columns)) bad |= 1u << u, source[u] = 0;
-  }
   return bad & wanted;
 }
+
+// What a lane reads of a matrix's rows, which lie `bytes` apart: the address of row `node` takes
+// one multiplication of 32 bits. Of a matrix that is not there, or has no rows, zeros are read.
+struct Rows {
+  const char* first;
+  unsigned bytes;
+
+  __device__ __forceinline__ Rows(const void* matrix, int element, int64_t offset, int64_t stride,
+                                  int64_t rows, const Hubs& hubs)
+      : first(static_cast<const char*>(hubs.zeros)), bytes(0) {
+    if (!matrix || rows <= 0) return;
+    first = static_cast<const char*>(matrix) + offset * element;
+    bytes = static_cast<unsigned>(stride * element);
+  }
+  template <class T>
+  __device__ __forceinline__ const T* at(unsigned node) const {
+    return reinterpret_cast<const T*>(first + static_cast<uint64_t>(node) * bytes);
+  }
+};
 
 }  // namespace gpuprims::attention

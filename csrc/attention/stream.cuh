@@ -22,6 +22,7 @@ struct Stream {
   int longest;             // rows from this degree on are cut: others walk them
   int begin = 0, end = 0;  // edges of the row at hand
   int next = 0;            // end of the row behind it, read early
+  int limit = 0;           // end of the graph's edges
   const bool aligned;      // indices may be read 16 bytes at a time
 
   __device__ Stream(Body& b, const Csr& c)
@@ -52,6 +53,7 @@ struct Stream {
   __device__ void start_at(int64_t edge) {
     origin = edge & ~static_cast<int64_t>(kFlight - 1);
     begin = end = static_cast<int>(edge - origin);
+    limit = csr.edges - origin < kFar ? static_cast<int>(csr.edges - origin) : kFar;
     body.fetch_row(first);
   }
 
@@ -80,9 +82,9 @@ struct Stream {
   // Indices of the batch at `at`, 0 beyond the graph's edges.
   __device__ __forceinline__ void load_indices(unsigned (&source)[kFlight], int at) const {
     const int64_t from = origin + at;
-    const int* const indices = static_cast<const int*>(csr.indices) + from;
-    if (aligned && from + kFlight <= csr.edges) {
+    if (aligned && at + kFlight <= limit) {
       constexpr int kStep = kFlight < 4 ? kFlight : 4;
+      const int* const indices = static_cast<const int*>(csr.indices) + from;
 #pragma unroll
       for (int u = 0; u < kFlight; u += kStep)
         load_vector<int, kStep>(reinterpret_cast<int*>(source) + u, indices + u);
@@ -91,7 +93,7 @@ struct Stream {
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {
       source[u] = 0;
-      if (from + u >= csr.edges) continue;
+      if (at + u >= limit) continue;
       const int64_t node = load_int(csr.indices, csr.wide_indices, from + u);
       source[u] = static_cast<uint64_t>(node) < kNone ? static_cast<unsigned>(node) : kNone;
     }
@@ -106,9 +108,8 @@ struct Stream {
 #pragma unroll 1
     while (__any_sync(~0u, busy)) {
       // Edges behind the row at hand are loaded too: they mostly belong to the next ones.
-      const int64_t left = csr.edges - origin - batch_at;
       unsigned wanted = busy ? kAll & (~0u << (at - batch_at)) : 0;
-      if (left < kFlight) wanted &= ~(~0u << static_cast<int>(left > 0 ? left : 0));
+      if (batch_at + kFlight > limit) wanted &= ~(~0u << (limit > batch_at ? limit - batch_at : 0));
       typename Body::Batch batch;
       body.gather(batch, source, wanted, origin + batch_at);
       load_indices(source, batch_at + kFlight);

@@ -36,7 +36,8 @@ class Walk {
             runs ? reinterpret_cast<int64_t*>(base + plan.starts_at) : nullptr,
             plan.runs,
             plan.run_work,
-            base + plan.partial_at};
+            base + plan.partial_at,
+            base + 16};
     const bool raise = raise_on_bad_data();
     check_cuda(op, launch_prepare(csr, hubs, raise, stream));
     if (!raise) return;

@@ -86,7 +86,7 @@ struct Walk {
     hubs = {reinterpret_cast<int*>(space.at), reinterpret_cast<unsigned long long*>(space.at + 8),
             reinterpret_cast<Chunk*>(space.at + plan.chunks_at), plan.capacity,
             runs ? reinterpret_cast<int64_t*>(space.at + plan.starts_at) : nullptr, plan.runs,
-            plan.run_work, space.at + plan.partial_at};
+            plan.run_work, space.at + plan.partial_at, space.at + 16};
     check(launch_prepare(csr, hubs, false, nullptr));
   }
 };
