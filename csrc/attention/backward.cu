@@ -21,12 +21,10 @@ namespace {
 template <class T, int kVec>
 struct BackwardBody {
   using Acc = typename Math<T>::Acc;
-  using Own = Columns<T, kVec>;
+  using Own = Columns<T, kVec, kStreamBytes>;
   using Row = Packed<T, kVec>[Own::kLoads];
   static constexpr int kOwned = Own::kOwned;
-  static constexpr int kFlight = Own::kLoads > 4               ? 1
-                                 : kVec == 1 || sizeof(T) == 8 ? 2
-                                                               : GPUPRIMS_ATTEND_GRAD_FLIGHT;
+  static constexpr int kFlight = Own::kLoads > 2 ? 1 : GPUPRIMS_ATTEND_GRAD_FLIGHT;
 
   // By source the gathered node brings its stats, by destination its a_src.
   struct Batch {
@@ -58,7 +56,8 @@ struct BackwardBody {
         lanes(l),
         own(o),
         head(l.any_head()),
-        other(args.other, sizeof(T), o.safe(), args.other_stride, args.csr.columns, args.hubs),
+        other(args.other, sizeof(T), o.safe(l, args.channels), args.other_stride, args.csr.columns,
+              args.hubs),
         node_at(args.by_source ? args.stats : args.a_src,
                 args.by_source ? sizeof(Stats<Acc>) : sizeof(T), head,
                 args.by_source ? args.heads : args.a_src_stride, args.csr.columns, args.hubs),
@@ -80,7 +79,8 @@ struct BackwardBody {
 
   __device__ __forceinline__ void begin_row(int64_t row) {
     row_at = row;
-    memcpy(mine.row, ahead.row, sizeof(Row));
+#pragma unroll
+    for (int i = 0; i < Own::kLoads; ++i) mine.row[i] = ahead.row[i];
     mine.term = ahead.term;
     if (!a.by_source) {
       const Stats<Acc> stats = stats_of(row);
@@ -180,9 +180,12 @@ struct BackwardBody {
 #pragma unroll 1
     for (int c = own.tile; c < own.left; c += own.tile) {
 #pragma unroll 1
-      for (int k = c; k < c + kOwned && k < own.left; ++k)
-        product = fused(widen(__ldg(left + own.offset + k)), widen(__ldg(right + own.offset + k)),
+      for (int k = 0; k < kOwned; ++k) {
+        const int at = c + k / Own::kChunkOwned * own.step + k % Own::kChunkOwned;
+        if (at >= own.left) break;
+        product = fused(widen(__ldg(left + own.offset + at)), widen(__ldg(right + own.offset + at)),
                         product);
+      }
     }
     return product;
   }
@@ -219,7 +222,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(GPUPRIMS_ATT
   const bool bad = a.hubs.flag && *a.hubs.flag;
   const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
   if (!lanes.first && !a.grad_other_sum) return;
-  const Columns<T, kVec> own(lanes, a.channels);
+  const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
   Body body(a, lanes, own);
   if (bad)
     fill_all(body, a.csr, lanes);
@@ -269,7 +272,7 @@ cudaError_t launch_rows(const Plan& plan, const BackwardArgs& args, cudaStream_t
 
 template <class T>
 cudaError_t launch_dtype(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
-  constexpr int kVec = kLaneBytes / sizeof(T);
+  constexpr int kVec = 16 / sizeof(T);
   if constexpr (sizeof(T) < 8)
     if (plan.vector) return launch_rows<T, kVec>(plan, args, stream);
   return launch_rows<T, 1>(plan, args, stream);

@@ -126,7 +126,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     args.other = grad.data_ptr(), args.other_stride = grad.stride(0);
     args.grad_other_sum = wanted & kFirst ? grad_x.data_ptr() : nullptr;
     args.grad_row = wanted & kSecond ? grad_src.data_ptr() : nullptr;
-    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoHubs));
+    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoLongRows));
   }
   if (by_destination && !by_source) {
     args.by_source = false;

@@ -3,7 +3,7 @@
 
 #include "attention/plan.h"
 
-// `promises` as in the raw op: 1 validated, 2 no hub. Writes at most `size` bytes of text into
+// `promises` as in the raw op: 1 validated, 8 no row of 64 edges. Writes at most `size` bytes of text into
 // `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_attention(
     int dtype, int64_t rows, int64_t edges, int64_t heads, int64_t channels, int promises, int sms,
@@ -11,10 +11,10 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_attentio
   using namespace gpuprims::attention;
   using gpuprims::dtype_bytes;
   const auto type = static_cast<gpuprims::Dtype>(dtype);
-  const int64_t bytes = dtype_bytes(type), owned = kLaneBytes / bytes;
+  const int64_t bytes = dtype_bytes(type), owned = kStreamBytes / bytes;
   const bool vector = channels * bytes % kLaneBytes == 0;
   const Plan p = plan_rows(type, vector, rows, edges, heads, channels, heads * channels + 2 * heads,
-                           promises & 1, promises & 2, sms, true);
+                           promises & 1, promises & 8, sms, true);
   const int64_t lanes = std::min<int64_t>(lanes_per_head(channels, owned), 32);
   int64_t held = 1;  // heads of the first tile, as a power of two
   while (held < std::min<int64_t>(heads, 32 / lanes)) held *= 2;

@@ -17,17 +17,18 @@ constexpr int kSlack = 8;
 #define GPUPRIMS_ATTEND_FLIGHT 4
 #endif
 #ifndef GPUPRIMS_ATTEND_BLOCKS
-#define GPUPRIMS_ATTEND_BLOCKS 5
+#define GPUPRIMS_ATTEND_BLOCKS 4
 #endif
 
 template <class T, int kVec>
 struct ForwardBody {
   using Acc = typename Math<T>::Acc;
-  using Own = Columns<T, kVec>;
+  using Own = Columns<T, kVec, kStreamBytes>;
   static constexpr int kOwned = Own::kOwned;
-  static constexpr int kFlight = Own::kLoads > 4               ? 2
-                                 : kVec == 1 || sizeof(T) == 8 ? 4
-                                                               : GPUPRIMS_ATTEND_FLIGHT;
+  static constexpr int kFlight = Own::kLoads > 8              ? 1
+                                 : kVec == 1 && sizeof(T) < 8 ? 2
+                                 : sizeof(T) == 8             ? 2
+                                                              : GPUPRIMS_ATTEND_FLIGHT;
 
   struct Batch {
     Packed<T, kVec> row[kFlight][Own::kLoads];
@@ -52,7 +53,7 @@ struct ForwardBody {
         lanes(l),
         own(o),
         head(l.any_head()),
-        x(args.x, sizeof(T), o.safe(), args.x_stride, args.csr.columns, args.hubs),
+        x(args.x, sizeof(T), o.safe(l, args.channels), args.x_stride, args.csr.columns, args.hubs),
         a_src(args.a_src, sizeof(T), head, args.a_src_stride, args.csr.columns, args.hubs),
         slope(static_cast<Acc>(args.scores.slope)) {}
 
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(GPUPRIMS_ATT
   using Body = ForwardBody<T, kVec>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
   const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
-  const Columns<T, kVec> own(lanes, a.channels);
+  const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
   Body body(a, lanes, own);
   if (bad)
     fill_all(body, a.csr, lanes);
@@ -244,7 +245,7 @@ cudaError_t launch_rows(const Plan& plan, const ForwardArgs& args, cudaStream_t 
 template <class T>
 cudaError_t launch_dtype(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
   if constexpr (sizeof(T) < 8)  // float64 is not worth a second kernel
-    if (plan.vector) return launch_rows<T, kLaneBytes / sizeof(T)>(plan, args, stream);
+    if (plan.vector) return launch_rows<T, 16 / sizeof(T)>(plan, args, stream);
   return launch_rows<T, 1>(plan, args, stream);
 }
 

@@ -72,32 +72,56 @@ struct Lanes {
   __device__ int slot_step() const { return slot() >> (5 - row_bits()); }
 };
 
-// A lane's channels of one head, 16 bytes of them, in kLoads loads of kVec channels. How wide loads
-// are changes no bit.
-template <class T, int kVec>
+// A lane's channels of one head, kBytes of them: chunks of 16 bytes, of which the lanes of a head
+// take turns, in kLoads loads of kVec channels. How wide loads are changes no bit.
+template <class T, int kVec, int kBytes = kLaneBytes>
 struct Columns {
-  static constexpr int kOwned = kLaneBytes / static_cast<int>(sizeof(T));
+  static constexpr int kOwned = kBytes / static_cast<int>(sizeof(T));
   static constexpr int kLoads = kOwned / kVec;
+  static constexpr int kChunkOwned = 16 / static_cast<int>(sizeof(T));
 
   int64_t offset;  // of the head's first channel, then this lane's first
   int left;        // channels from there to the head's end; none for an idle lane
+  int step;        // channels between a lane's chunks
   int tile;        // channels from this lane's part of a tile to its part of the next
 
   __device__ Columns(const Lanes& l, int64_t channels) {
-    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kOwned;
+    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kChunkOwned;
     const int64_t rest = l.own_head() < l.heads ? channels - channel : 0;
     offset = (l.head + l.own_head()) * channels + channel;
     left = rest > 0x7fffffff ? 0x7fffffff : static_cast<int>(rest);
+    step = kChunkOwned << l.part_bits;
     tile = kOwned << l.part_bits;
   }
-  __device__ bool owns(int load) const { return load * kVec < left; }
-  __device__ int64_t at(int load) const { return offset + load * kVec; }
+  // Channels from the lane's first one to those of a load.
+  __device__ __forceinline__ int shift(int load) const {
+    return load * kVec / kChunkOwned * step + load * kVec % kChunkOwned;
+  }
+  __device__ bool owns(int load) const { return shift(load) < left; }
+  __device__ int64_t at(int load) const { return offset + shift(load); }
 
   __device__ void load(Packed<T, kVec> (&into)[kLoads], const T* row) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       into[i] = Packed<T, kVec>{};
       if (owns(i)) into[i] = Packed<T, kVec>::load(row + at(i));
+    }
+  }
+
+  // From a row shifted by safe(). With whole chunks a lane that owns nothing, or no second chunk,
+  // reads what it or another has, without a guard; it is multiplied with 0 or not written.
+  __device__ int64_t safe(const Lanes& l, int64_t channels) const {
+    return left > 0 ? offset : l.any_head() * channels;
+  }
+  __device__ __forceinline__ void load_near(Packed<T, kVec> (&into)[kLoads], const T* row) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if constexpr (kVec == kChunkOwned && sizeof(T) < 8) {
+        into[i] = Packed<T, kVec>::load(row + (i > 0 && owns(i) ? shift(i) : 0));
+      } else {
+        into[i] = Packed<T, kVec>{};
+        if (owns(i)) into[i] = Packed<T, kVec>::load(row + shift(i));
+      }
     }
   }
 
@@ -111,20 +135,6 @@ struct Columns {
       for (int j = 0; j < kVec; ++j) pack.v[j] = narrow<T>(value[i * kVec + j]);
       store<T, kVec>(row + at(i), pack);
     }
-  }
-
-  // From a row shifted by safe(): an idle lane reads what another does, without a guard.
-  __device__ int64_t safe() const { return left > 0 ? offset : 0; }
-  __device__ __forceinline__ void load_near(Packed<T, kVec> (&into)[kLoads], const T* row) const {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if constexpr (kLoads > 1) into[i] = Packed<T, kVec>{};
-      if (kLoads == 1 || owns(i)) into[i] = Packed<T, kVec>::load(row + i * kVec);
-    }
-  }
-  __device__ __forceinline__ static void clear(Packed<T, kVec> (&into)[kLoads]) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) into[i] = Packed<T, kVec>{};
   }
 
   template <class Acc>

@@ -12,9 +12,10 @@ constexpr int kWarps =
 
 // A row of at least kHubDegree edges is cut every kChunk edges, the last chunk taking the rest, as
 // in csrc/aggregate/plan.h: a chunk is one warp's work.
-constexpr int64_t kChunk = 512;
+constexpr int64_t kChunk = 256;
 constexpr int64_t kHubDegree = 2 * kChunk;
-constexpr int kLaneBytes = 16;  // channels that a lane owns, in bytes
+constexpr int kLaneBytes = 16;    // channels that a lane owns, in bytes
+constexpr int kStreamBytes = 32;  // in the streams of forward.cu and backward.cu
 constexpr int64_t kMostGridY = 65535;
 constexpr int64_t kSpaceHeader = 48;  // flag, chunk count, zeros
 
@@ -62,7 +63,8 @@ inline Plan plan_rows(Dtype dtype, bool vector, int64_t rows, int64_t edges, int
   Plan plan{};
   plan.vector = vector;
   plan.row_blocks = ceil_div(rows, kWarps);
-  const int64_t head_lanes = lanes_per_head(channels, kLaneBytes / dtype_bytes(dtype));
+  const int64_t head_lanes =
+      lanes_per_head(channels, (runs ? kStreamBytes : kLaneBytes) / dtype_bytes(dtype));
   plan.tiles = std::max<int64_t>(ceil_div(heads * head_lanes, 32), 1);
   const int64_t groups = groups_of(heads, head_lanes);
   if (runs) {

@@ -23,7 +23,7 @@ class Walk {
       : stream(current_stream(like.get_device_index())),
         dtype(dtype_of(op, like.scalar_type())),
         checked_((promises & kChecked) && !raise_on_bad_data()) {
-    const bool no_hubs = (promises & kNoHubs) || channels == 0;
+    const bool no_hubs = (promises & kNoLongRows) || channels == 0;
     plan = plan_rows(dtype, vector, csr.rows, csr.edges, heads, channels, partial, checked_,
                      no_hubs, device_info(like.get_device_index()).sms, runs);
     if (plan.space_bytes == 0) return;
