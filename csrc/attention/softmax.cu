@@ -13,7 +13,13 @@ namespace {
 constexpr int kHeld = 8;
 constexpr int kLeastTeam = 16;  // lanes
 
-template <class T>
+// Lanes of a row's team: at least one a head.
+__host__ __device__ inline int team_lanes(int head_bits) {
+  return 1 << head_bits > kLeastTeam ? 1 << head_bits : kLeastTeam;
+}
+
+// kIds: elements lie by edge id; otherwise by position.
+template <class T, bool kIds>
 struct SoftmaxTeam {
   using Acc = typename Math<T>::Acc;
   const SoftmaxArgs& a;
@@ -22,38 +28,48 @@ struct SoftmaxTeam {
   int64_t head;
   bool there;  // a lane of a head
   bool block;  // the whole block; a team otherwise
-  int64_t row, begin, end;
+  int64_t row, begin, first_at;  // first_at: of the row's first element
+  unsigned degree, first, step;  // edges are numbered within the row
 
-  __device__ int64_t first() const {
-    return begin + ((block ? threadIdx.x : threadIdx.x & (lanes - 1)) >> head_bits);
+  __device__ SoftmaxTeam(const SoftmaxArgs& args, Acc* space, int64_t tile, bool hub)
+      : a(args), shared(space), block(hub) {
+    const int held = static_cast<int>(a.heads - tile < 32 ? a.heads - tile : 32);
+    head_bits = log2_up(held);
+    lanes = team_lanes(head_bits);
+    const int lane_head = threadIdx.x & ((1 << head_bits) - 1);
+    head = tile + lane_head;
+    there = lane_head < held;
+    first = there ? lane() >> head_bits : ~0u >> 1;  // beyond every row
+    step = (block ? 32 * kWarps : lanes) >> head_bits;
   }
-  __device__ int64_t step() const { return (block ? 32 * kWarps : lanes) >> head_bits; }
+  __device__ int lane() const {
+    return block ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) & (lanes - 1);
+  }
 
   // Where an edge's element lies, or -1.
-  __device__ __forceinline__ int64_t place(int64_t edge) const {
-    const int64_t id = edge_id(a.csr, edge);
+  __device__ __forceinline__ int64_t place(unsigned number) const {
+    if constexpr (!kIds) return first_at + static_cast<uint64_t>(number) * static_cast<unsigned>(a.heads);
+    const int64_t id = edge_id(a.csr, begin + number);
     return static_cast<uint64_t>(id) < static_cast<uint64_t>(a.csr.edges) ? id * a.heads + head
                                                                           : -1;
   }
-  __device__ __forceinline__ Acc value(const void* from, int64_t edge) const {
-    const int64_t at = place(edge);
-    return at < 0 ? not_a_number<Acc>() : widen(__ldg(static_cast<const T*>(from) + at));
+  __device__ __forceinline__ Acc value(const void* from, unsigned number) const {
+    const int64_t at = place(number);
+    return kIds && at < 0 ? not_a_number<Acc>() : widen(__ldg(static_cast<const T*>(from) + at));
   }
-  __device__ __forceinline__ void write(int64_t edge, Acc result) const {
-    const int64_t at = place(edge);
-    if (at >= 0) static_cast<T*>(a.out)[at] = narrow<T>(result);
+  __device__ __forceinline__ void write(unsigned number, Acc result) const {
+    const int64_t at = place(number);
+    if (!kIds || at >= 0) static_cast<T*>(a.out)[at] = narrow<T>(result);
   }
 
-  // The lane's edges from number `from` on, `missing` where there is none.
-  __device__ __forceinline__ void hold(Acc (&held)[kHeld], const void* from, int64_t edge,
+  // The lane's edges from `number` on, `missing` where there is none.
+  __device__ __forceinline__ void hold(Acc (&held)[kHeld], const void* from, unsigned number,
                                        Acc missing) const {
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int64_t e = edge + i * step();
-      held[i] = there && e < end ? value(from, e) : missing;
-    }
+    for (int i = 0; i < kHeld; ++i)
+      held[i] = number + i * step < degree ? value(from, number + i * step) : missing;
   }
-  __device__ int64_t behind() const { return first() + kHeld * step(); }
+  __device__ unsigned behind() const { return first + kHeld * step; }
 
   template <class Combine>
   __device__ Acc over_lanes(Acc value, Combine combine) {
@@ -72,113 +88,105 @@ struct SoftmaxTeam {
   __device__ __forceinline__ void forward() {
     const auto greater = [](Acc x, Acc y) { return y > x ? y : x; };
     Acc held[kHeld], best = -INFINITY;
-    hold(held, a.scores, first(), -INFINITY);
+    hold(held, a.scores, first, -INFINITY);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) best = greater(best, held[i]);
 #pragma unroll 4
-    for (int64_t e = behind(); there && e < end; e += step())
-      best = greater(best, value(a.scores, e));
+    for (unsigned e = behind(); e < degree; e += step) best = greater(best, value(a.scores, e));
     best = over_lanes(best, greater);
     const Acc base = best > -INFINITY ? best : Acc(0);
     Acc sum = 0;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      held[i] = exponential(held[i] - base);
+      held[i] = quick_exponential(held[i] - base);
       sum += held[i];
     }
 #pragma unroll 4
-    for (int64_t e = behind(); there && e < end; e += step())
-      sum += exponential(value(a.scores, e) - base);
+    for (unsigned e = behind(); e < degree; e += step)
+      sum += quick_exponential(value(a.scores, e) - base);
     sum = over_lanes(sum, [](Acc x, Acc y) { return x + y; });
     const Acc inverse = 1 / sum;
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int64_t e = first() + i * step();
-      if (there && e < end) write(e, held[i] * inverse);
-    }
+    for (int i = 0; i < kHeld; ++i)
+      if (first + i * step < degree) write(first + i * step, held[i] * inverse);
 #pragma unroll 4
-    for (int64_t e = behind(); there && e < end; e += step())
-      write(e, exponential(value(a.scores, e) - base) * inverse);
+    for (unsigned e = behind(); e < degree; e += step)
+      write(e, quick_exponential(value(a.scores, e) - base) * inverse);
   }
 
   __device__ __forceinline__ void backward() {
     Acc held[kHeld], weight[kHeld], sum = 0;
-    hold(held, a.scores, first(), Acc(0));
-    hold(weight, a.alpha, first(), Acc(0));
+    hold(held, a.scores, first, Acc(0));
+    hold(weight, a.alpha, first, Acc(0));
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) sum = fused(weight[i], held[i], sum);
 #pragma unroll 4
-    for (int64_t e = behind(); there && e < end; e += step())
+    for (unsigned e = behind(); e < degree; e += step)
       sum = fused(value(a.alpha, e), value(a.scores, e), sum);
     sum = over_lanes(sum, [](Acc x, Acc y) { return x + y; });
 #pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int64_t e = first() + i * step();
-      if (there && e < end) write(e, weight[i] * (held[i] - sum));
-    }
+    for (int i = 0; i < kHeld; ++i)
+      if (first + i * step < degree) write(first + i * step, weight[i] * (held[i] - sum));
 #pragma unroll 4
-    for (int64_t e = behind(); there && e < end; e += step())
+    for (unsigned e = behind(); e < degree; e += step)
       write(e, value(a.alpha, e) * (value(a.scores, e) - sum));
   }
 
   __device__ __forceinline__ void add_up() {
     Acc sum = 0;
 #pragma unroll 1
-    for (int64_t from = first(); there && from < end; from += kHeld * step()) {
+    for (unsigned from = first; from < degree; from += kHeld * step) {
       Acc held[kHeld];
       hold(held, a.scores, from, Acc(0));
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) sum += held[i];
     }
     sum = over_lanes(sum, [](Acc x, Acc y) { return x + y; });
-    const int lane = block ? static_cast<int>(threadIdx.x) : threadIdx.x & (lanes - 1);
-    if (there && lane < 1 << head_bits && row >= 0)
+    if (there && lane() < 1 << head_bits && row >= 0)
       store_as(a.sum_dtype, a.sum, row * a.heads + head, sum);
+  }
+
+  // A row a team, or the hubs that a block takes turns with.
+  __device__ __forceinline__ void walk(int hub_blocks) {
+    const int64_t items = block ? static_cast<int64_t>(*a.hubs.count) : a.csr.rows;
+    int64_t item = blockIdx.x;
+    if (!block) item = ((item - hub_blocks) * 32 * kWarps + threadIdx.x) / lanes;
+    const int64_t last = block ? items : item + 1;  // shuffles need every lane of a warp
+#pragma unroll 1
+    for (; item < last; item += block ? hub_blocks : 1) {
+      row = -1, degree = 0;
+      if (item < items) {
+        const int64_t at = block ? a.hubs.chunks[item].row : item;
+        begin = load_int(a.csr.indptr, a.csr.wide_offsets, at);
+        first_at = begin * a.heads + head;
+        const int64_t edges = load_int(a.csr.indptr, a.csr.wide_offsets, at + 1) - begin;
+        const bool skip =
+            block ? a.hubs.chunks[item].number != 0 : hub_blocks > 0 && edges >= kHubDegree;
+        if (!skip) row = at, degree = static_cast<unsigned>(edges);
+      }
+      if (block && row < 0) continue;
+      if (a.sum)
+        add_up();
+      else if (a.alpha)
+        backward();
+      else
+        forward();
+    }
   }
 };
 
-// Lanes of a row's team: at least one a head.
-__host__ __device__ inline int team_lanes(int head_bits) {
-  return 1 << head_bits > kLeastTeam ? 1 << head_bits : kLeastTeam;
-}
-
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 8 ? 4 : 8)
     softmax_rows(const __grid_constant__ SoftmaxArgs a, const int hub_blocks) {
   __shared__ typename Math<T>::Acc shared[32 * kWarps];
   if (a.hubs.flag && *a.hubs.flag) return;  // the host has filled the result
   const bool hub = static_cast<int>(blockIdx.x) < hub_blocks;
   for (int64_t tile = static_cast<int64_t>(blockIdx.y) * 32; tile < a.heads;
        tile += gridDim.y * 32) {
-    const int held = static_cast<int>(a.heads - tile < 32 ? a.heads - tile : 32);
-    const int head_bits = log2_up(held), lanes = team_lanes(head_bits);
-    const int lane_head = threadIdx.x & ((1 << head_bits) - 1);
-    SoftmaxTeam<T> team{a,   shared, head_bits, lanes, tile + lane_head, lane_head < held,
-                        hub, 0,      0,         0};
-    const int64_t items = hub ? static_cast<int64_t>(*a.hubs.count) : a.csr.rows;
-    int64_t item =
-        hub ? blockIdx.x
-            : (static_cast<int64_t>(blockIdx.x - hub_blocks) * 32 * kWarps + threadIdx.x) / lanes;
-    const int64_t last = hub ? items : item + 1;  // every lane of a warp is needed for shuffles
-    for (; item < last; item += hub_blocks) {
-      team.row = -1, team.begin = team.end = 0;
-      if (item < items) {
-        const int64_t row = hub ? a.hubs.chunks[item].row : item;
-        const int64_t begin = load_int(a.csr.indptr, a.csr.wide_offsets, row);
-        const int64_t end = load_int(a.csr.indptr, a.csr.wide_offsets, row + 1);
-        const bool skip =
-            hub ? a.hubs.chunks[item].number != 0 : hub_blocks > 0 && end - begin >= kHubDegree;
-        if (!skip) team.row = row, team.begin = begin, team.end = end;
-      }
-      if (hub && team.row < 0) continue;
-      if (a.sum)
-        team.add_up();
-      else if (a.alpha)
-        team.backward();
-      else
-        team.forward();
-      if (!hub) break;
-    }
+    if (a.csr.edge_ids)
+      SoftmaxTeam<T, true>(a, shared, tile, hub).walk(hub_blocks);
+    else
+      SoftmaxTeam<T, false>(a, shared, tile, hub).walk(hub_blocks);
   }
 }
 
