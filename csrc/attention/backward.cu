@@ -11,20 +11,13 @@
 namespace gpuprims::attention {
 namespace {
 
-#ifndef GPUPRIMS_ATTEND_GRAD_FLIGHT
-#define GPUPRIMS_ATTEND_GRAD_FLIGHT 4
-#endif
-#ifndef GPUPRIMS_ATTEND_GRAD_BLOCKS
-#define GPUPRIMS_ATTEND_GRAD_BLOCKS 4
-#endif
-
 template <class T, int kVec>
 struct BackwardBody {
   using Acc = typename Math<T>::Acc;
   using Own = Columns<T, kVec, kStreamBytes>;
   using Row = Packed<T, kVec>[Own::kLoads];
   static constexpr int kOwned = Own::kOwned;
-  static constexpr int kFlight = Own::kLoads > 2 ? 1 : GPUPRIMS_ATTEND_GRAD_FLIGHT;
+  static constexpr int kFlight = Own::kLoads > 2 ? 1 : 4;
 
   // By source the gathered node brings its stats, by destination its a_src.
   struct Batch {
@@ -113,11 +106,27 @@ struct BackwardBody {
       for (int u = 0; u < kFlight; ++u)
         batch.term[u] = widen(__ldg(node_at.template at<T>(source[u])));
     }
-    if (a.scores.by_id) add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
+    if (a.scores.by_id && !take_ids(batch, wanted, edge))
+      add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
     if (bad) [[unlikely]] {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u)
         if (bad >> u & 1) batch.term[u] = not_a_number<Acc>();
+    }
+  }
+
+  // The ids of a whole batch at once, where edges bring nothing else; false where it cannot be.
+  __device__ __forceinline__ bool take_ids(Batch& batch, unsigned wanted, int64_t edge) const {
+    if constexpr (kFlight != 4) {
+      return false;
+    } else {
+      const int* const ids = static_cast<const int*>(a.csr.edge_ids);
+      if (!ids || !a.ids_alone || edge + kFlight > a.csr.edges) return false;
+      load_vector<int, kFlight>(reinterpret_cast<int*>(batch.id), ids + edge);
+      unsigned most = batch.id[0];
+#pragma unroll
+      for (int u = 1; u < kFlight; ++u) most = batch.id[u] > most ? batch.id[u] : most;
+      return most < static_cast<uint64_t>(a.csr.edges);
     }
   }
 
@@ -215,7 +224,7 @@ struct BackwardBody {
 };
 
 template <class T, int kVec>
-__global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(GPUPRIMS_ATTEND_GRAD_BLOCKS))
+__global__ void __launch_bounds__(32 * kWarps, 4)
     attend_grad_rows(const __grid_constant__ BackwardArgs a, const int64_t first_tile,
                      const int hub_blocks) {
   using Body = BackwardBody<T, kVec>;
@@ -296,8 +305,11 @@ cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const BackwardArgs& a
 
 }  // namespace
 
-cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& args,
+cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& given,
                             cudaStream_t stream) {
+  BackwardArgs args = given;
+  args.ids_alone = !args.csr.wide_offsets && !args.scores.a_edge && !args.scores.seed &&
+                   reinterpret_cast<uint64_t>(args.csr.edge_ids) % 16 == 0;
   const auto code = launch_all_rows(dtype, plan, args, stream);
   if (code != cudaSuccess || plan.hub_blocks == 0) return code;
   const auto kernel = dtype == Dtype::f64 ? combine_grads<double> : combine_grads<float>;

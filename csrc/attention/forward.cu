@@ -13,13 +13,6 @@ namespace {
 // nothing beside the greatest.
 constexpr int kSlack = 8;
 
-#ifndef GPUPRIMS_ATTEND_FLIGHT
-#define GPUPRIMS_ATTEND_FLIGHT 4
-#endif
-#ifndef GPUPRIMS_ATTEND_BLOCKS
-#define GPUPRIMS_ATTEND_BLOCKS 4
-#endif
-
 template <class T, int kVec>
 struct ForwardBody {
   using Acc = typename Math<T>::Acc;
@@ -28,7 +21,7 @@ struct ForwardBody {
   static constexpr int kFlight = Own::kLoads > 8              ? 1
                                  : kVec == 1 && sizeof(T) < 8 ? 2
                                  : sizeof(T) == 8             ? 2
-                                                              : GPUPRIMS_ATTEND_FLIGHT;
+                                                              : 4;
 
   struct Batch {
     Packed<T, kVec> row[kFlight][Own::kLoads];
@@ -176,7 +169,7 @@ struct ForwardBody {
 };
 
 template <class T, int kVec>
-__global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(GPUPRIMS_ATTEND_BLOCKS))
+__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 4 && kVec > 1 ? 5 : 4)
     attend_rows(const __grid_constant__ ForwardArgs a, const int64_t first_tile,
                 const int hub_blocks) {
   using Body = ForwardBody<T, kVec>;

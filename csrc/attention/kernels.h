@@ -69,6 +69,7 @@ struct StatsArgs {
 struct BackwardArgs {
   Csr csr;
   bool by_source;
+  bool ids_alone;  // edges bring nothing but ids, which may be read 16 bytes at a time
   int64_t heads, channels;
   const void* own;  // [rows, heads, channels]
   int64_t own_stride;

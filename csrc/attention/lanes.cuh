@@ -146,13 +146,6 @@ struct Columns {
   }
 };
 
-// Blocks that a multiprocessor shall hold, as many as spill nothing (7: 72 registers, 6: 80, 5: 96,
-// 4: 128).
-template <class T, int kVec>
-constexpr int blocks_held(int most) {
-  return sizeof(T) == 8 || (sizeof(T) == 2 && kVec == 1) ? 4 : most;
-}
-
 template <class Acc>
 __device__ __forceinline__ Acc add_lanes(Acc value, int from_bit) {
   for (int distance = 1 << from_bit; distance < 32; distance *= 2)

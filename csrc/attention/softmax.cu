@@ -11,7 +11,8 @@ namespace gpuprims::attention {
 namespace {
 
 constexpr int kHeld = 8;
-constexpr int kLeastTeam = 16;  // lanes
+constexpr int kLeastTeam = 16;    // lanes
+constexpr int kHubThreads = 512;  // of a hub's block
 
 // Lanes of a row's team: at least one a head.
 __host__ __device__ inline int team_lanes(int head_bits) {
@@ -23,11 +24,11 @@ template <class T, bool kIds>
 struct SoftmaxTeam {
   using Acc = typename Math<T>::Acc;
   const SoftmaxArgs& a;
-  Acc* shared;  // [32 * kWarps]
+  Acc* shared;  // [kHubThreads]
   int head_bits, lanes;
   int64_t head;
-  bool there;  // a lane of a head
-  bool block;  // the whole block; a team otherwise
+  bool there;                    // a lane of a head
+  bool block;                    // the whole block; a team otherwise
   int64_t row, begin, first_at;  // first_at: of the row's first element
   unsigned degree, first, step;  // edges are numbered within the row
 
@@ -40,7 +41,7 @@ struct SoftmaxTeam {
     head = tile + lane_head;
     there = lane_head < held;
     first = there ? lane() >> head_bits : ~0u >> 1;  // beyond every row
-    step = (block ? 32 * kWarps : lanes) >> head_bits;
+    step = (block ? kHubThreads : lanes) >> head_bits;
   }
   __device__ int lane() const {
     return block ? static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x) & (lanes - 1);
@@ -48,7 +49,8 @@ struct SoftmaxTeam {
 
   // Where an edge's element lies, or -1.
   __device__ __forceinline__ int64_t place(unsigned number) const {
-    if constexpr (!kIds) return first_at + static_cast<uint64_t>(number) * static_cast<unsigned>(a.heads);
+    if constexpr (!kIds)
+      return first_at + static_cast<uint64_t>(number) * static_cast<unsigned>(a.heads);
     const int64_t id = edge_id(a.csr, begin + number);
     return static_cast<uint64_t>(id) < static_cast<uint64_t>(a.csr.edges) ? id * a.heads + head
                                                                           : -1;
@@ -81,7 +83,7 @@ struct SoftmaxTeam {
     __syncthreads();
     const int lane = threadIdx.x & ((1 << head_bits) - 1);
     value = shared[lane];
-    for (int i = lanes; i < 32 * kWarps; i += lanes) value = combine(value, shared[i + lane]);
+    for (int i = lanes; i < kHubThreads; i += lanes) value = combine(value, shared[i + lane]);
     return value;
   }
 
@@ -91,7 +93,7 @@ struct SoftmaxTeam {
     hold(held, a.scores, first, -INFINITY);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) best = greater(best, held[i]);
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned e = behind(); e < degree; e += step) best = greater(best, value(a.scores, e));
     best = over_lanes(best, greater);
     const Acc base = best > -INFINITY ? best : Acc(0);
@@ -101,7 +103,7 @@ struct SoftmaxTeam {
       held[i] = quick_exponential(held[i] - base);
       sum += held[i];
     }
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned e = behind(); e < degree; e += step)
       sum += quick_exponential(value(a.scores, e) - base);
     sum = over_lanes(sum, [](Acc x, Acc y) { return x + y; });
@@ -109,7 +111,7 @@ struct SoftmaxTeam {
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
       if (first + i * step < degree) write(first + i * step, held[i] * inverse);
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned e = behind(); e < degree; e += step)
       write(e, quick_exponential(value(a.scores, e) - base) * inverse);
   }
@@ -120,14 +122,14 @@ struct SoftmaxTeam {
     hold(weight, a.alpha, first, Acc(0));
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) sum = fused(weight[i], held[i], sum);
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned e = behind(); e < degree; e += step)
       sum = fused(value(a.alpha, e), value(a.scores, e), sum);
     sum = over_lanes(sum, [](Acc x, Acc y) { return x + y; });
 #pragma unroll
     for (int i = 0; i < kHeld; ++i)
       if (first + i * step < degree) write(first + i * step, weight[i] * (held[i] - sum));
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned e = behind(); e < degree; e += step)
       write(e, value(a.alpha, e) * (value(a.scores, e) - sum));
   }
@@ -150,10 +152,10 @@ struct SoftmaxTeam {
   __device__ __forceinline__ void walk(int hub_blocks) {
     const int64_t items = block ? static_cast<int64_t>(*a.hubs.count) : a.csr.rows;
     int64_t item = blockIdx.x;
-    if (!block) item = ((item - hub_blocks) * 32 * kWarps + threadIdx.x) / lanes;
+    if (!block) item = (item * 32 * kWarps + threadIdx.x) / lanes;
     const int64_t last = block ? items : item + 1;  // shuffles need every lane of a warp
 #pragma unroll 1
-    for (; item < last; item += block ? hub_blocks : 1) {
+    for (; item < last; item += block ? gridDim.x : 1) {
       row = -1, degree = 0;
       if (item < items) {
         const int64_t at = block ? a.hubs.chunks[item].row : item;
@@ -176,11 +178,10 @@ struct SoftmaxTeam {
 };
 
 template <class T>
-__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 8 ? 4 : 8)
-    softmax_rows(const __grid_constant__ SoftmaxArgs a, const int hub_blocks) {
-  __shared__ typename Math<T>::Acc shared[32 * kWarps];
+__global__ void __launch_bounds__(kHubThreads, sizeof(T) == 8 ? 1 : 2)
+    softmax_rows(const __grid_constant__ SoftmaxArgs a, const int hub_blocks, const bool hub) {
+  __shared__ typename Math<T>::Acc shared[kHubThreads];
   if (a.hubs.flag && *a.hubs.flag) return;  // the host has filled the result
-  const bool hub = static_cast<int>(blockIdx.x) < hub_blocks;
   for (int64_t tile = static_cast<int64_t>(blockIdx.y) * 32; tile < a.heads;
        tile += gridDim.y * 32) {
     if (a.csr.edge_ids)
@@ -195,9 +196,15 @@ cudaError_t launch_dtype(const Plan& plan, const SoftmaxArgs& args, cudaStream_t
   int head_bits = 0;
   while (head_bits < 5 && int64_t(1) << head_bits < args.heads) ++head_bits;
   const int64_t blocks = ceil_div(args.csr.rows * team_lanes(head_bits), 32 * kWarps);
-  const dim3 grid(static_cast<unsigned>(plan.hub_blocks + blocks),
-                  static_cast<unsigned>(std::min(ceil_div(args.heads, 32), kMostGridY)));
-  return launch(softmax_rows<T>, {grid, dim3(32 * kWarps)}, stream, args, plan.hub_blocks);
+  const auto tiles = static_cast<unsigned>(std::min(ceil_div(args.heads, 32), kMostGridY));
+  if (plan.hub_blocks > 0) {
+    const auto code = launch(
+        softmax_rows<T>, {dim3(static_cast<unsigned>(plan.hub_blocks), tiles), dim3(kHubThreads)},
+        stream, args, plan.hub_blocks, true);
+    if (code != cudaSuccess) return code;
+  }
+  return launch(softmax_rows<T>, {dim3(static_cast<unsigned>(blocks), tiles), dim3(32 * kWarps)},
+                stream, args, plan.hub_blocks, false);
 }
 
 }  // namespace
