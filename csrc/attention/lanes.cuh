@@ -2,14 +2,14 @@
 //
 // The H * lanes_per_head lanes of a feature row form tiles of 32. In a tile of Hp heads (a power of
 // two) with P lanes each, L = Hp * P lanes hold one row, so the warp holds G = 32 / L groups that
-// gather different edges. Scores need a lane a head, not P: edges go in batches of B = 32 / Hp, and
-// lane s * Hp + h has the score of slot s in head h. Group g gathers the slots g, G + g, 2 G + g ..
-// (P of them a batch). So exponentials, dropout and the running maximum cost 1 / P of what they
-// would if every lane made its own.
+// gather different edges. In the streams (stream.cuh) a group has rows of its own, and each of its
+// lanes makes the score of its head.
 //
-// The tree of a row's sums is a function of its degree, heads, channels and element size: lanes add
-// their edges in order, starting from +0; butterflies (distances Hp, 2 Hp, .. 16 for scores, L ..
-// 16 for features) add lanes; chunks of hubs are added in order.
+// In gatv2.cu the groups share a row, and scores need a lane a head, not P: edges go in batches of
+// B = 32 / Hp, and lane s * Hp + h has the score of slot s in head h. Group g gathers the slots g,
+// G + g, 2 G + g .. (P of them a batch). The tree of a row's sums is a function of its degree,
+// heads, channels and element size: lanes add their edges in order, starting from +0; butterflies
+// (distances L .. 16) add lanes; chunks of hubs are added in order.
 #pragma once
 #include "aggregate/elements.cuh"
 #include "attention/hash.h"
