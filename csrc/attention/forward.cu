@@ -151,7 +151,7 @@ struct ForwardBody {
       partial[width + a.heads + head] = weight;
       return;
     }
-    const Acc inverse = dropout_scale(a.scores, Acc(1)) / weight;
+    const Acc inverse = quotient(dropout_scale(a.scores, Acc(1)), weight);
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = degree > 0 ? sum[k] * inverse : Acc(0);
     own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
