@@ -126,7 +126,8 @@ def parts(graph: Graph, x: torch.Tensor) -> dict[str, harness.Call]:
     return {
         "attention forward": plain(neighbor_attention, hidden, graph, *terms),
         "gradient by source (x, a_src)": plain(raw, grad, None, out, lse, *args, 3),
-        "gradient by destination (a_dst)": plain(raw, grad, None, out, lse, *args, 4),
+        "gradient by destination (a_dst alone)": plain(raw, grad, None, out, lse, *args, 4),
+        "gradient in x, a_src and a_dst": plain(raw, grad, None, out, lse, *args, 7),
         "edge_softmax": plain(edge_softmax, graph, scores),
         "linear 64 -> 64": plain(torch.nn.functional.linear, x, torch.randn(64, x.shape[1], device=x.device)),
     }

@@ -85,6 +85,7 @@ def expected(p):
         out,
         lse,
         *grads,
+        *grads[2:],
         alpha,
         grad_alpha,
         raw.gatv2_score(*v2),
@@ -94,8 +95,8 @@ def expected(p):
 
 TENSORS = ("x", "a_src", "a_dst", "a_edge", "seed", "grad", "grad_lse", "x_dst", "att", "edge")
 NAMES = (
-    "out", "lse", "grad_x", "grad_src", "grad_dst", "grad_edge", "alpha", "grad_alpha", "score", "v2_src",
-    "v2_dst", "v2_att", "v2_edge",
+    "out", "lse", "grad_x", "grad_src", "grad_dst", "grad_edge", "direct_dst", "direct_edge",
+    "alpha", "grad_alpha", "score", "v2_src", "v2_dst", "v2_att", "v2_edge",
 )  # fmt: skip
 
 

@@ -133,8 +133,8 @@ def test_neighbor_attention_names_lanes_and_hubs() -> None:
     graph = Graph.from_csr(indptr, torch.zeros(2003, dtype=torch.int64), num_src=2)
     line = explain("neighbor_attention", torch.empty(2, 4, 16), graph)
     assert line.startswith(
-        "neighbor_attention float32 [2 rows, 2003 edges, 4 heads, 16 channels] -> warp_row, 4 lanes a head, "
-        "batches of 8 edges, 16-byte loads, 1 tiles"
+        "neighbor_attention float32 [2 rows, 2003 edges, 4 heads, 16 channels] -> stream, 2 lanes a head, "
+        "runs of 16 by 4 groups a warp, 16-byte loads, 1 tiles"
     )
-    assert "rows from 1024 edges cut every 512" in line
+    assert "rows from 512 edges cut every 256" in line
     assert "2-byte loads" in explain("neighbor_attention", torch.empty(2, 3, 7).half(), graph)

@@ -42,8 +42,8 @@ def edge_softmax(graph: Graph, scores: torch.Tensor) -> torch.Tensor:
     Returns:
         As scores. 16-bit scores are computed in float32. Differentiable, any number of times.
 
-    Deterministic. Cost: reads the scores up to three times, mostly from cache; one launch, three where there
-    are nodes with 1024 edges or more; no synchronisation.
+    Deterministic. Cost: reads the scores once, those of nodes with more than 128 / heads edges up to three
+    times; one launch, three where there may be nodes with 512 edges or more; no synchronisation.
 
     Errors: RuntimeError about sizes, dtypes and devices before anything is launched.
 
@@ -98,9 +98,10 @@ def neighbor_attention(
     Deterministic: a row's bits depend on its own edges, their order, heads and channels alone; gradients are
     gathered through the transposed graph, without atomics.
 
-    Cost: the forward pass reads E * (heads * channels + heads) elements in one pass; the gradient reads them
-    twice. Workspace for nodes with 1024 edges or more; 16 bytes (32 in float64) a destination and head in the
-    gradient. No synchronisation; the first gradient on a graph builds its transpose (see Graph.prepare).
+    Cost: the forward pass reads E * (heads * channels + heads) elements in one pass, and so does the
+    gradient. Workspace for nodes with 512 edges or more; in the gradient 16 bytes (32 in float64) a
+    destination and head, and with a_dst 4 (8) an edge and head. No synchronisation; the first gradient on a
+    graph builds its transpose (see Graph.prepare).
 
     Errors: RuntimeError about sizes, dtypes and devices before anything is launched.
 

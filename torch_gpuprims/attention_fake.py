@@ -28,6 +28,8 @@ def _heads(op: str, name: str, x: torch.Tensor) -> None:
         x.shape[0] < 2**32 - 1,
         f"{op}: {name} must have fewer than 4294967295 rows, got {x.shape[0]}",
     )
+    width = x.shape[1] * x.shape[2]
+    _check(width < 2**28, f"{op}: {name} must have fewer than 268435456 elements a row, got {width}")
 
 
 def _shape(op: str, name: str, t: torch.Tensor, shape: tuple[Any, ...], what: str) -> None:

@@ -32,7 +32,7 @@ class EdgeView:
             self.src, self.dst, position, ids = indices.long(), owner, every, every
         else:
             ids = edge_ids.long()
-            position = torch.empty_like(ids).scatter(0, ids, every)
+            position = torch.empty_like(ids).scatter_(0, ids, every)
             self.src, self.dst = indices.long()[position], owner[position]
         ends = torch.arange(edges + 1, device=indptr.device, dtype=indptr.dtype)
         self.rows = rows

@@ -1,189 +1,242 @@
-// The gradient of attention, once by destination and once by source: scores are made again from
-// a_src and the destinations' stats, and nothing an edge is kept but where a_edge has a gradient.
+// The gradient of attention: a pass by source makes the scores again from a_src and the
+// destinations' stats, and leaves the gradient in each edge's score to rows.cu, which adds them by
+// destination. Without the transposed graph a pass by destination does both.
 //
 //   ds = alpha * (factor * <grad, x> - delta), delta = <grad, out> - grad_lse
 // is the gradient in the score (Dao and others, 2022, for the dense case), factor dropout's.
 #include "attention/score.cuh"
+#include "attention/stream.cuh"
 #include "common/launch.h"
 
 namespace gpuprims::attention {
 namespace {
 
-// The direction, where it is known at compile time: it saves the registers of the other one.
-enum class Pass { by_destination, by_source, either };
-
-template <class T, int kVec, Pass kPass>
-struct BackwardWarp {
+template <class T, int kVec>
+struct BackwardBody {
   using Acc = typename Math<T>::Acc;
-  using Own = Columns<T, kVec>;
+  using Own = Columns<T, kVec, kStreamBytes>;
   using Row = Packed<T, kVec>[Own::kLoads];
   static constexpr int kOwned = Own::kOwned;
-  static constexpr int kFlight = kVec == 1 ? 2 : attention::kFlight;
+  static constexpr int kFlight = Own::kLoads > 2 ? 1 : 4;
+
+  // By source the gathered node brings its stats, by destination its a_src.
+  struct Batch {
+    Row row[kFlight];
+    Acc term[kFlight], lse[kFlight], delta[kFlight];
+    unsigned id[kFlight];  // kNone: not asked for, or out of range
+    int64_t edge;          // the first one's place in the graph
+    unsigned kept;         // by dropout
+  };
+  struct OfRow {
+    Row row;
+    Acc term, lse, delta;
+  };
 
   const BackwardArgs& a;
   const Lanes& lanes;
   const Own& own;
-  uint64_t seed;
+  const int head;
+  const Rows other, node_at;  // gathered: of the lane's first channel, and of its head
+  const Acc slope, scale;
+  int slot;        // of a hub's chunk, or -1
+  int64_t row_at;  // the row at hand
+  OfRow ahead, mine;
   Acc sum[kOwned];  // by source: the gradient in x
-  Acc scalar;       // the gradient in a_src or a_dst: this lane's part for its score head
+  Acc scalar;       // the gradient in a_src or a_dst
 
-  // What the gathered node brings: its a_src by destination, its stats by source.
-  struct Other {
-    Acc a_src;
-    Stats<Acc> stats;
-  };
+  __device__ BackwardBody(const BackwardArgs& args, const Lanes& l, const Own& o)
+      : a(args),
+        lanes(l),
+        own(o),
+        head(l.any_head()),
+        other(args.other, sizeof(T), o.safe(l, args.channels), args.other_stride, args.csr.columns,
+              args.hubs),
+        node_at(args.by_source ? args.stats : args.a_src,
+                args.by_source ? sizeof(Stats<Acc>) : sizeof(T), head,
+                args.by_source ? args.heads : args.a_src_stride, args.csr.columns, args.hubs),
+        slope(static_cast<Acc>(args.scores.slope)),
+        scale(dropout_scale(args.scores, Acc(1))) {}
 
-  __device__ bool by_source() const {
-    return kPass == Pass::by_source || (kPass == Pass::either && a.by_source);
+  __device__ __forceinline__ Stats<Acc> stats_of(int64_t row) const {
+    return load_stats(static_cast<const Stats<Acc>*>(a.stats) + row * a.heads + head);
   }
-  __device__ const Stats<Acc>* stats_of(int64_t row, int64_t head) const {
-    return static_cast<const Stats<Acc>*>(a.stats) + row * a.heads + head;
-  }
-  __device__ Acc a_src_of(int64_t row, int64_t head) const {
+  __device__ __forceinline__ Acc a_src_of(int64_t row) const {
     if (!a.a_src) return 0;
     return widen(__ldg(static_cast<const T*>(a.a_src) + row * a.a_src_stride + head));
   }
 
-  __device__ void walk(int64_t row, int64_t begin, int length) {
-    const int64_t head = lanes.head + lanes.score_head();
-    const bool has_head = lanes.score_head() < lanes.heads;
-    Other of_row{};
-    if (has_head && by_source()) of_row.a_src = a_src_of(row, head);
-    if (has_head && !by_source()) of_row.stats = *stats_of(row, head);
-    Row mine;
-    own.load(mine, static_cast<const T*>(a.own) + row * a.own_stride);
+  __device__ __forceinline__ void fetch_row(int64_t row) {
+    own.load(ahead.row, static_cast<const T*>(a.own) + row * a.own_stride);
+    if (a.by_source) ahead.term = a_src_of(row);
+  }
+
+  __device__ __forceinline__ void begin_row(int64_t row) {
+    row_at = row;
+#pragma unroll
+    for (int i = 0; i < Own::kLoads; ++i) mine.row[i] = ahead.row[i];
+    mine.term = ahead.term;
+    if (!a.by_source) {
+      const Stats<Acc> stats = stats_of(row);
+      mine.term = stats.a_dst, mine.lse = stats.lse, mine.delta = stats.delta;
+    }
+    scalar = 0;
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = 0;
-    scalar = 0;
-    const int batch = lanes.batch(), steps = 1 << lanes.part_bits;
-    const int slot = lanes.slot();
-    unsigned next = node_of(a.csr, has_head && slot < length, begin + slot);
-    for (int base = 0; base < length; base += batch) {
-      const int number = base + slot;
-      const bool there = has_head && number < length;
-      const EdgeScore<T> edge(a.csr, a.scores, a.heads, head, there, begin + number, next);
-      Other other = of_row;
-      if (edge.node != kNone && by_source()) other.stats = *stats_of(edge.node, head);
-      if (edge.node != kNone && !by_source()) other.a_src = a_src_of(edge.node, head);
-      next = node_of(a.csr, has_head && number + batch < length, begin + number + batch);
-      Acc alpha = 0, factor = 0, slope = 0, dot = 0;
-      for (int step = 0; step < steps; step += kFlight) {
-        Row loaded[kFlight];
+  }
+
+  __device__ __forceinline__ void gather(Batch& batch, unsigned (&source)[kFlight], unsigned wanted,
+                                         int64_t edge) const {
+    const unsigned bad = only_good(source, wanted, a.csr.columns);
+    batch.kept = ~0u;
+    batch.edge = edge;
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u) {
-          const unsigned node =
-              step + u < steps ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)) : kNone;
-          if (node != kNone)
-            own.load(loaded[u],
-                     static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride);
-          else
-#pragma unroll
-            for (int i = 0; i < Own::kLoads; ++i) loaded[u][i] = Packed<T, kVec>{};
-        }
-        if (step == 0 && there) {
-          const Acc raw = edge.raw + other.a_src + other.stats.a_dst;
-          slope = raw > 0 ? Acc(1) : static_cast<Acc>(a.scores.slope);
-          alpha = exponential(raw * slope - other.stats.lse);
-          factor = dropout_factor<Acc>(a.scores, seed, edge.at);
-        }
-#pragma unroll
-        for (int u = 0; u < kFlight; ++u) {
-          if (step + u >= steps) continue;
-          const Acc w = __shfl_sync(~0u, alpha * factor, lanes.score_lane(step + u));
-          Acc product = 0;
-#pragma unroll
-          for (int k = 0; k < kOwned; ++k) {
-            const Acc value = loaded[u][k / kVec][k % kVec];
-            product = fused(mine[k / kVec][k % kVec], value, product);
-            if constexpr (kPass != Pass::by_destination) sum[k] = fused(w, value, sum[k]);
-          }
-          if (lanes.first) {
-            if (a.channels > 32 * kOwned)
-              product = rest_of_dot(row, __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)),
-                                    product);
-            for (int distance = 1; distance < 1 << lanes.part_bits; distance *= 2)
-              product += __shfl_xor_sync(~0u, product, distance);
-            const Acc whole = __shfl_sync(~0u, product, lanes.feature_lane());
-            if (lanes.slot_step() == step + u) dot = whole;
-          }
-        }
-      }
-      if (there && lanes.first) {
-        const Acc raw_grad = alpha * (factor * dot - other.stats.delta) * slope;
-        scalar += raw_grad;
-        if (kPass != Pass::by_source && a.grad_edge && edge.at >= 0)
-          static_cast<T*>(a.grad_edge)[edge.at] = narrow<T>(raw_grad);
-      }
+    for (int u = 0; u < kFlight; ++u) {
+      batch.id[u] = kNone;
     }
-    scalar = add_lanes(scalar, lanes.head_bits);
 #pragma unroll
-    for (int k = 0; k < kOwned; ++k) sum[k] = add_lanes(sum[k], lanes.row_bits());
+    for (int u = 0; u < kFlight; ++u) own.load_near(batch.row[u], other.template at<T>(source[u]));
+    if (a.by_source) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) {
+        const Stats<Acc> stats = load_stats(node_at.template at<Stats<Acc>>(source[u]));
+        batch.term[u] = stats.a_dst, batch.lse[u] = stats.lse, batch.delta[u] = stats.delta;
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        batch.term[u] = widen(__ldg(node_at.template at<T>(source[u])));
+    }
+    if (a.scores.by_id && !take_ids(batch, wanted, edge))
+      add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
+    if (bad) [[unlikely]] {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        if (bad >> u & 1) batch.term[u] = not_a_number<Acc>();
+    }
+  }
+
+  // The ids of a whole batch at once, where edges bring nothing else; false where it cannot be.
+  __device__ __forceinline__ bool take_ids(Batch& batch, unsigned wanted, int64_t edge) const {
+    if constexpr (kFlight != 4) {
+      return false;
+    } else {
+      const int* const ids = static_cast<const int*>(a.csr.edge_ids);
+      if (!ids || !a.ids_alone || edge + kFlight > a.csr.edges) return false;
+      load_vector<int, kFlight>(reinterpret_cast<int*>(batch.id), ids + edge);
+      unsigned most = batch.id[0];
+#pragma unroll
+      for (int u = 1; u < kFlight; ++u) most = batch.id[u] > most ? batch.id[u] : most;
+      return most < static_cast<uint64_t>(a.csr.edges);
+    }
+  }
+
+  // Takes the edges whose bits are in `take`, in order. The lanes of a warp are together.
+  __device__ __forceinline__ void add(const Batch& batch, unsigned take) {
+    Acc dot[kFlight];
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      dot[u] = 0;
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k)
+        dot[u] = fused(mine.row[k / kVec][k % kVec], batch.row[u][k / kVec][k % kVec], dot[u]);
+    }
+    if (!lanes.first) {  // of a head of several tiles: the first one has its scalars
+    } else {
+      if (a.channels > 32 * kOwned) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u)
+          if (take >> u & 1) dot[u] = rest_of_dot(batch.edge + u, dot[u]);
+      }
+      for (int distance = 1; distance < 1 << lanes.part_bits; distance *= 2)
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) dot[u] += __shfl_xor_sync(~0u, dot[u], distance);
+    }
+    Acc alpha[kFlight], through[kFlight];
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      const Acc raw = batch.term[u] + mine.term;
+      through[u] = raw > 0 ? Acc(1) : slope;
+      alpha[u] = quick_exponential(raw * through[u] - (a.by_source ? batch.lse[u] : mine.lse));
+    }
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u) {
+      if (!(take >> u & 1)) continue;
+      const Acc factor = batch.kept >> u & 1 ? scale : Acc(0);
+      const Acc delta = a.by_source ? batch.delta[u] : mine.delta;
+      const Acc raw_grad = alpha[u] * fused(factor, dot[u], -delta) * through[u];
+      scalar += raw_grad;
+      if (batch.id[u] != kNone) store_edge(batch.id[u], raw_grad);
+      const Acc w = alpha[u] * factor;
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k) sum[k] = fused(w, batch.row[u][k / kVec][k % kVec], sum[k]);
+    }
+  }
+
+  __device__ __forceinline__ void store_edge(unsigned id, Acc raw_grad) const {
+    if (!lanes.owns_scalars()) return;
+    if (a.grad_score)
+      static_cast<Acc*>(a.grad_score)[static_cast<int64_t>(id) * a.heads + head] = raw_grad;
+    if (a.grad_edge)
+      static_cast<T*>(a.grad_edge)[static_cast<int64_t>(id) * a.heads + head] = narrow<T>(raw_grad);
   }
 
   // A head of several tiles: the channels behind the first tile.
-  __device__ Acc rest_of_dot(int64_t row, unsigned node, Acc product) const {
-    const T* const left = static_cast<const T*>(a.own) + row * a.own_stride;
-    const T* const right =
-        static_cast<const T*>(a.other) + static_cast<int64_t>(node) * a.other_stride;
+  __device__ Acc rest_of_dot(int64_t edge, Acc product) const {
+    const int64_t node = load_int(a.csr.indices, a.csr.wide_indices, edge);
+    if (static_cast<uint64_t>(node) >= static_cast<uint64_t>(a.csr.columns)) return product;
+    const T* const left = static_cast<const T*>(a.own) + row_at * a.own_stride;
+    const T* const right = static_cast<const T*>(a.other) + node * a.other_stride;
 #pragma unroll 1
-    for (int c = own.tile; node != kNone && c < own.left; c += own.tile) {
+    for (int c = own.tile; c < own.left; c += own.tile) {
 #pragma unroll 1
-      for (int k = c; k < c + kOwned && k < own.left; ++k)
-        product = fused(widen(__ldg(left + own.offset + k)), widen(__ldg(right + own.offset + k)),
+      for (int k = 0; k < kOwned; ++k) {
+        const int at = c + k / Own::kChunkOwned * own.step + k % Own::kChunkOwned;
+        if (at >= own.left) break;
+        product = fused(widen(__ldg(left + own.offset + at)), widen(__ldg(right + own.offset + at)),
                         product);
+      }
     }
     return product;
   }
 
-  __device__ bool owns_scalars() const { return lanes.first && lanes.lane() < lanes.heads; }
-
-  __device__ void store_row(int64_t row) {
-    if (kPass != Pass::by_destination && a.grad_other_sum && lanes.group() == 0)
+  __device__ __forceinline__ void end_row(int64_t row, int) {
+    if (slot >= 0) {
+      const int64_t width = a.heads * a.channels;
+      Acc* const partial =
+          static_cast<Acc*>(a.hubs.partial) + static_cast<int64_t>(slot) * (width + a.heads);
+      own.write_partial(partial, sum);
+      if (lanes.owns_scalars()) partial[width + head] = scalar;
+      return;
+    }
+    if (a.grad_other_sum)
       own.write(static_cast<T*>(a.grad_other_sum) + row * a.heads * a.channels, sum);
-    if (a.grad_row && owns_scalars())
-      static_cast<T*>(a.grad_row)[row * a.heads + lanes.head + lanes.lane()] = narrow<T>(scalar);
-  }
-
-  __device__ void store_partial(int64_t slot) {
-    const int64_t width = a.heads * a.channels;
-    Acc* const partial = static_cast<Acc*>(a.hubs.partial) + slot * (width + a.heads);
-    if (kPass != Pass::by_destination && lanes.group() == 0) own.write_partial(partial, sum);
-    if (owns_scalars()) partial[width + lanes.head + lanes.lane()] = scalar;
+    if (a.grad_row && lanes.owns_scalars())
+      static_cast<T*>(a.grad_row)[row * a.heads + head] = narrow<T>(scalar);
   }
 
   __device__ void fill_row(int64_t row) {  // bad offsets
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = not_a_number<Acc>();
     scalar = not_a_number<Acc>();
-    store_row(row);
+    slot = -1;
+    end_row(row, 0);
   }
 };
 
-template <class T, int kVec, Pass kPass>
-__global__ void __launch_bounds__(32 * kWarps, blocks_held<T, kVec>(sizeof(T) == 2 ? 4 : 5))
-    attend_grad_rows(const __grid_constant__ BackwardArgs a, const int64_t tiles,
+template <class T, int kVec>
+__global__ void __launch_bounds__(32 * kWarps, 4)
+    attend_grad_rows(const __grid_constant__ BackwardArgs a, const int64_t first_tile,
                      const int hub_blocks) {
-  using Warp = BackwardWarp<T, kVec, kPass>;
+  using Body = BackwardBody<T, kVec>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
-  for (int64_t tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
-    const Lanes lanes = Lanes::of<Warp::kOwned>(tile, a.heads, a.channels);
-    if (!lanes.first && !a.grad_other_sum) continue;
-    const Columns<T, kVec> own(lanes, a.channels);
-    Warp warp{a, lanes, own, seed_of(a.scores)};
-    if (bad) {
-      const int64_t row = static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
-      if (static_cast<int>(blockIdx.x) >= hub_blocks && row < a.csr.rows) warp.fill_row(row);
-      continue;
-    }
-    Piece piece;
-    for (int64_t round = 0; piece.take(a.csr, a.hubs, hub_blocks, round); ++round) {
-      warp.walk(piece.row, piece.begin, piece.length);
-      if (piece.hub)
-        warp.store_partial(piece.slot);
-      else
-        warp.store_row(piece.row);
-    }
-  }
+  const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
+  if (!lanes.first && !a.grad_other_sum) return;
+  const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
+  Body body(a, lanes, own);
+  if (bad)
+    fill_all(body, a.csr, lanes);
+  else
+    walk_all(body, a.csr, a.hubs, lanes, hub_blocks);
 }
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns, of features and then of heads.
@@ -214,22 +267,24 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-template <class T, int kVec, Pass kPass>
+template <class T, int kVec>
 cudaError_t launch_rows(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
-                  static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  return launch(attend_grad_rows<T, kVec, kPass>, {grid, dim3(32 * kWarps)}, stream, args,
-                plan.tiles, plan.hub_blocks);
+  for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
+    const dim3 grid(static_cast<unsigned>(plan.chunk_blocks + plan.run_blocks),
+                    static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY)));
+    const auto code = launch(attend_grad_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args,
+                             tile, static_cast<int>(plan.chunk_blocks));
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
 }
 
 template <class T>
 cudaError_t launch_dtype(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
-  constexpr int kVec = kLaneBytes / sizeof(T);
+  constexpr int kVec = 16 / sizeof(T);
   if constexpr (sizeof(T) < 8)
-    if (plan.vector)
-      return args.by_source ? launch_rows<T, kVec, Pass::by_source>(plan, args, stream)
-                            : launch_rows<T, kVec, Pass::by_destination>(plan, args, stream);
-  return launch_rows<T, 1, Pass::either>(plan, args, stream);
+    if (plan.vector) return launch_rows<T, kVec>(plan, args, stream);
+  return launch_rows<T, 1>(plan, args, stream);
 }
 
 cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const BackwardArgs& args,
@@ -250,8 +305,11 @@ cudaError_t launch_all_rows(Dtype dtype, const Plan& plan, const BackwardArgs& a
 
 }  // namespace
 
-cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& args,
+cudaError_t launch_backward(Dtype dtype, const Plan& plan, const BackwardArgs& given,
                             cudaStream_t stream) {
+  BackwardArgs args = given;
+  args.ids_alone = !args.csr.wide_offsets && !args.scores.a_edge && !args.scores.seed &&
+                   reinterpret_cast<uint64_t>(args.csr.edge_ids) % 16 == 0;
   const auto code = launch_all_rows(dtype, plan, args, stream);
   if (code != cudaSuccess || plan.hub_blocks == 0) return code;
   const auto kernel = dtype == Dtype::f64 ? combine_grads<double> : combine_grads<float>;

@@ -23,6 +23,8 @@ inline void check_heads(const char* op, const char* name, const Tensor& x) {
         x.dim());
   check(x.size(0) < UINT32_MAX, op, ": ", name, " must have fewer than 4294967295 rows, got ",
         x.size(0));
+  check(x.size(1) * x.size(2) < (int64_t(1) << 28), op, ": ", name,
+        " must have fewer than 268435456 elements a row, got ", x.size(1) * x.size(2));
 }
 
 // A tensor of exactly this shape, with the dtype and on the device of x.
@@ -145,14 +147,23 @@ inline void check_gatv2_grad(const Tensor& grad, const Tensor& x_src, const Tens
         ": a gradient needs the transposed graph: give t_indptr, t_indices and t_edge_ids");
 }
 
+// Kernels multiply a row's number with 32 bits of bytes between rows.
+inline bool near_rows(const Tensor& t) {
+  return t.size(0) <= 1 || (t.stride(0) >= 0 && t.stride(0) < (int64_t(1) << 28));
+}
+
 // Rows may lie apart; within a row, channels and then heads must be dense.
 inline Tensor dense_heads(const Tensor& x) {
   const bool packed =
       (x.size(2) <= 1 || x.stride(2) == 1) && (x.size(1) <= 1 || x.stride(1) == x.size(2));
-  return packed ? x : torch::stable::contiguous(x);
+  return packed && near_rows(x) ? x : torch::stable::contiguous(x);
 }
 
-inline MaybeTensor dense_terms(const MaybeTensor& t) { return t ? MaybeTensor(dense_rows(*t)) : t; }
+inline MaybeTensor dense_terms(const MaybeTensor& t) {
+  if (!t) return t;
+  const Tensor dense = dense_rows(*t);
+  return near_rows(dense) ? dense : torch::stable::contiguous(dense);
+}
 
 inline int64_t row_stride(const MaybeTensor& t) { return t ? t->stride(0) : 0; }
 

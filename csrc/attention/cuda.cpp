@@ -36,7 +36,8 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_
   Tensor out = empty(op, x, x.scalar_type(), {rows, heads, channels});
   Tensor lse = empty(op, x, accumulator_of(x.scalar_type()), {rows, heads});
   if (rows == 0 || heads == 0) return {out, lse};
-  Walk walk(op, x, graph.csr, aligned(x), heads, channels, heads * channels + 2 * heads, promises);
+  Walk walk(op, x, graph.csr, aligned(x), heads, channels, heads * channels + 2 * heads, promises,
+            true);
   ForwardArgs args{};
   args.csr = graph.csr;
   args.heads = heads, args.channels = channels;
@@ -101,31 +102,51 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
   args.a_src = pointer(a_src), args.a_src_stride = row_stride(a_src);
   args.stats = stats.data_ptr();
   args.scores = scores_of(a_edge, seed, slope, dropout);
+  const bool by_source = (wanted & (kFirst | kSecond)) && sources > 0;
+  const bool by_destination = (wanted & (kThird | kFourth)) && rows > 0;
+  // By source, the gradient in each edge's score is left for the sum over destinations.
+  std::optional<Tensor> grad_score;
+  if (by_source && by_destination && (wanted & kThird))
+    grad_score = empty(op, x, lse.scalar_type(), {graph.csr.edges, heads});
+  args.grad_score = grad_score ? grad_score->data_ptr() : nullptr;
+  args.grad_edge = by_destination && (wanted & kFourth) ? grad_edge.data_ptr() : nullptr;
+  args.scores.by_id |= args.grad_score || args.grad_edge;
   const auto walk_over = [&](const Csr& csr, int64_t bits) {
-    Walk walk(op, x, csr, vector, heads, channels, heads * channels + heads, bits);
+    Walk walk(op, x, csr, vector, heads, channels, heads * channels + heads, bits, true);
     args.csr = csr;
     args.hubs = walk.hubs;
     if (args.grad_edge) walk.fill(op, grad_edge);
+    if (grad_score) walk.fill(op, *grad_score);
     check_cuda(op, launch_backward(dtype, walk.plan, args, stream));
   };
-  if ((wanted & (kFirst | kSecond)) && sources > 0) {
+  if (by_source) {
     const GraphTensors transpose(*t_indptr, *t_indices, t_edge_ids, rows);
     args.by_source = true;
     args.own = x.data_ptr(), args.own_stride = x.stride(0);
     args.other = grad.data_ptr(), args.other_stride = grad.stride(0);
     args.grad_other_sum = wanted & kFirst ? grad_x.data_ptr() : nullptr;
     args.grad_row = wanted & kSecond ? grad_src.data_ptr() : nullptr;
-    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoHubs));
+    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoLongRows));
   }
-  if ((wanted & (kThird | kFourth)) && rows > 0) {
+  if (by_destination && !by_source) {
     args.by_source = false;
     args.own = grad.data_ptr(), args.own_stride = grad.stride(0);
     args.other = x.data_ptr(), args.other_stride = x.stride(0);
-    args.grad_other_sum = nullptr;
     args.grad_row = wanted & kThird ? grad_dst.data_ptr() : nullptr;
-    args.grad_edge = wanted & kFourth ? grad_edge.data_ptr() : nullptr;
-    args.scores.by_id |= args.grad_edge != nullptr;
     walk_over(graph.csr, promises);
+  }
+  if (grad_score) {
+    Walk walk(op, x, graph.csr, false, heads, 1, 0, promises);
+    walk.fill(op, grad_dst);
+    SoftmaxArgs sums{};
+    sums.csr = graph.csr;
+    sums.heads = heads;
+    sums.scores = grad_score->data_ptr();
+    sums.sum = grad_dst.data_ptr();
+    sums.sum_dtype = dtype;
+    sums.hubs = walk.hubs;
+    check_cuda(op,
+               launch_softmax(dtype == Dtype::f64 ? dtype : Dtype::f32, walk.plan, sums, stream));
   }
   return {grad_x, grad_src, grad_dst, grad_edge};
 }

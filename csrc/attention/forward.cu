@@ -1,152 +1,186 @@
-// Attention in one pass over the edges: a running maximum and sum for each row and head (Milakov
-// and Gimelshein, 2018), the feature sums rescaled when the maximum of a batch of edges raises it.
+// Attention in one pass over the edges. Each lane makes the score of its own head, so nothing is
+// exchanged between lanes. Weights are exponentials above a reference; it is the row's first score,
+// and sums shrink when a score exceeds it by kSlack, so that hardly an edge pays for a running
+// maximum (Milakov and Gimelshein, 2018).
 #include "attention/score.cuh"
+#include "attention/stream.cuh"
 #include "common/launch.h"
 
 namespace gpuprims::attention {
 namespace {
 
+// Weights stay below exp(kSlack): far from overflow, and what is lost below the reference is
+// nothing beside the greatest.
+constexpr int kSlack = 8;
+
 template <class T, int kVec>
-struct ForwardWarp {
+struct ForwardBody {
   using Acc = typename Math<T>::Acc;
-  using Own = Columns<T, kVec>;
+  using Own = Columns<T, kVec, kStreamBytes>;
   static constexpr int kOwned = Own::kOwned;
+  static constexpr int kFlight = Own::kLoads > 8              ? 1
+                                 : kVec == 1 && sizeof(T) < 8 ? 2
+                                 : sizeof(T) == 8             ? 2
+                                                              : 4;
+
+  struct Batch {
+    Packed<T, kVec> row[kFlight][Own::kLoads];
+    Acc term[kFlight];
+    unsigned kept;  // by dropout
+  };
 
   const ForwardArgs& a;
   const Lanes& lanes;
   const Own& own;
-  uint64_t seed;
-  Acc sum[kOwned];   // of this lane's channels and group
-  Acc best, weight;  // of this lane's score head: the maximum so far, this lane's part of the sum
+  const int head;
+  const Rows x, a_src;  // of the lane's first channel and head
+  const Acc slope;
+  int slot;  // of a hub's chunk, or -1
+  Acc ahead, of_row;
+  Acc sum[kOwned];
+  Acc weight, base;  // the weights' sum, and the score that weighs 1
+  bool fresh;        // no edge of the row has been taken
 
-  __device__ void walk(int64_t row, int64_t begin, int length) {
-    const int64_t head = lanes.head + lanes.score_head();
-    const bool has_head = lanes.score_head() < lanes.heads;
-    const T* a_src = static_cast<const T*>(a.a_src);
-    const T* x = static_cast<const T*>(a.x);
-    const Acc slope = static_cast<Acc>(a.scores.slope);
-    Acc of_row = 0;
-    if (a.a_dst && has_head)
-      of_row = widen(__ldg(static_cast<const T*>(a.a_dst) + row * a.a_dst_stride + head));
+  __device__ ForwardBody(const ForwardArgs& args, const Lanes& l, const Own& o)
+      : a(args),
+        lanes(l),
+        own(o),
+        head(l.any_head()),
+        x(args.x, sizeof(T), o.safe(l, args.channels), args.x_stride, args.csr.columns, args.hubs),
+        a_src(args.a_src, sizeof(T), head, args.a_src_stride, args.csr.columns, args.hubs),
+        slope(static_cast<Acc>(args.scores.slope)) {}
+
+  __device__ __forceinline__ void fetch_row(int64_t row) {
+    ahead = a.a_dst ? widen(__ldg(static_cast<const T*>(a.a_dst) + row * a.a_dst_stride + head))
+                    : Acc(0);
+  }
+
+  __device__ __forceinline__ void begin_row(int64_t) {
+    of_row = ahead;
+    weight = 0;
+    fresh = true;
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = 0;
-    best = -INFINITY;
-    weight = 0;
-    const int batch = lanes.batch(), steps = 1 << lanes.part_bits;
-    const int slot = lanes.slot();
-    unsigned next = node_of(a.csr, has_head && slot < length, begin + slot);
-    for (int base = 0; base < length; base += batch) {
-      const int number = base + slot;
-      const bool there = has_head && number < length;
-      EdgeScore<T> edge(a.csr, a.scores, a.heads, head, there, begin + number, next);
-      if (a_src && edge.node != kNone)
-        edge.raw += widen(__ldg(a_src + static_cast<int64_t>(edge.node) * a.a_src_stride + head));
-      // Indices of the next batch arrive while this batch's rows are on their way.
-      next = node_of(a.csr, has_head && number + batch < length, begin + number + batch);
-      Acc factor = 0;  // of this slot's row in the sum
-      for (int step = 0; step < steps; step += kFlight) {
-        Packed<T, kVec> loaded[kFlight][Own::kLoads];
+  }
+
+  __device__ __forceinline__ void gather(Batch& batch, unsigned (&source)[kFlight], unsigned wanted,
+                                         int64_t edge) const {
+    const unsigned bad = only_good(source, wanted, a.csr.columns);
+    batch.kept = ~0u;
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u) {
-          const unsigned node =
-              step + u < steps ? __shfl_sync(~0u, edge.node, lanes.score_lane(step + u)) : kNone;
-          if (node != kNone)
-            own.load(loaded[u], x + static_cast<int64_t>(node) * a.x_stride);
-          else
+    for (int u = 0; u < kFlight; ++u) {
+      own.load_near(batch.row[u], x.template at<T>(source[u]));
+      batch.term[u] = widen(__ldg(a_src.template at<T>(source[u])));
+    }
+    if (a.scores.by_id) add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
+    if (bad) [[unlikely]] {
 #pragma unroll
-            for (int i = 0; i < Own::kLoads; ++i) loaded[u][i] = Packed<T, kVec>{};
-        }
-        if (step == 0) factor = advance(there, edge, of_row, slope);
+      for (int u = 0; u < kFlight; ++u)
+        if (bad >> u & 1) batch.term[u] = not_a_number<Acc>();
+    }
+  }
+
+  // Takes the edges whose bits are in `take`, in order.
+  __device__ __forceinline__ void add(const Batch& batch, unsigned take) {
+    Acc score[kFlight];
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u) {
-          if (step + u >= steps) continue;
-          const Acc w = __shfl_sync(~0u, factor, lanes.score_lane(step + u));
+    for (int u = 0; u < kFlight; ++u) score[u] = leaky(batch.term[u] + of_row, slope);
+    if (fresh && take) {
+      fresh = false;
+      base = lowest<Acc>();
+      const unsigned first = take & (0u - take);
 #pragma unroll
-          for (int k = 0; k < kOwned; ++k) sum[k] = fused(w, loaded[u][k / kVec][k % kVec], sum[k]);
-        }
+      for (int u = 0; u < kFlight; ++u)
+        if (first >> u & 1 && score[u] > base) base = score[u];
+    }
+    Acc most = score[0];  // of edges of other rows too: it does no harm
+#pragma unroll
+    for (int u = 1; u < kFlight; ++u) most = score[u] > most ? score[u] : most;
+    if (most > base + kSlack) [[unlikely]]
+      add_scores<true>(batch, take, score);
+    else
+      add_scores<false>(batch, take, score);
+  }
+
+  template <bool kRaise>
+  __device__ __forceinline__ void add_scores(const Batch& batch, unsigned take,
+                                             const Acc (&score)[kFlight]) {
+    Acc factor[kFlight];
+    if constexpr (!kRaise) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) {
+        factor[u] = quick_exponential(score[u] - base);
+        if (take >> u & 1) weight += factor[u];
+      }
+      if (a.scores.seed) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) factor[u] = batch.kept >> u & 1 ? factor[u] : Acc(0);
       }
     }
-    weight = add_lanes(weight, lanes.head_bits);
 #pragma unroll
-    for (int k = 0; k < kOwned; ++k) sum[k] = add_lanes(sum[k], lanes.row_bits());
-  }
-
-  // Takes a batch into the running maximum; returns what this slot's row of features weighs.
-  __device__ Acc advance(bool there, const EdgeScore<T>& edge, Acc of_row, Acc slope) {
-    const Acc score = there ? leaky(edge.raw + of_row, slope) : Acc(-INFINITY);
-    Acc most = score;
-    for (int distance = 1 << lanes.head_bits; distance < 32; distance *= 2) {
-      const Acc other = __shfl_xor_sync(~0u, most, distance);
-      most = other > most ? other : most;  // a NaN is passed over here and stays in its factor
+    for (int u = 0; u < kFlight; ++u) {
+      if (!(take >> u & 1)) continue;
+      if constexpr (kRaise) {
+        if (score[u] > base + kSlack) raise(score[u]);
+        factor[u] = quick_exponential(score[u] - base);
+        weight += factor[u];
+        factor[u] = batch.kept >> u & 1 ? factor[u] : Acc(0);
+      }
+#pragma unroll
+      for (int k = 0; k < kOwned; ++k)
+        sum[k] = fused(factor[u], batch.row[u][k / kVec][k % kVec], sum[k]);
     }
-    const Acc raised = most > best ? most : best;
-    const Acc base = raised > -INFINITY ? raised : Acc(0);
-    const Acc shrink = exponential(best - base);
-    const Acc factor = there ? exponential(score - base) : Acc(0);
-    best = raised;
-    weight = fused(weight, shrink, factor);
-    const Acc mine = __shfl_sync(~0u, shrink, lanes.own_head());  // slot 0 of this lane's own head
-#pragma unroll
-    for (int k = 0; k < kOwned; ++k) sum[k] *= mine;
-    return factor * dropout_factor<Acc>(a.scores, seed, edge.at);
   }
 
-  __device__ void store_row(int64_t row, int length) {
-    const Acc whole = __shfl_sync(~0u, weight, lanes.own_head());
-    if (lanes.group() == 0) {
+  __device__ void raise(Acc score) {
+    const Acc shrink = quick_exponential(base - score);
+    base = score;
+    weight *= shrink;
 #pragma unroll
-      for (int k = 0; k < kOwned; ++k) sum[k] = length > 0 ? sum[k] / whole : Acc(0);
-      own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
+    for (int k = 0; k < kOwned; ++k) sum[k] *= shrink;
+  }
+
+  __device__ __forceinline__ void end_row(int64_t row, int degree) {
+    if (slot >= 0) {
+      const int64_t width = a.heads * a.channels;
+      Acc* const partial =
+          static_cast<Acc*>(a.hubs.partial) + static_cast<int64_t>(slot) * (width + 2 * a.heads);
+      own.write_partial(partial, sum);
+      if (!lanes.owns_scalars()) return;
+      partial[width + head] = base;
+      partial[width + a.heads + head] = weight;
+      return;
     }
-    if (owns_scalars())
-      static_cast<Acc*>(a.lse)[row * a.heads + lanes.head + lanes.lane()] =
-          length > 0 ? best + logarithm(weight) : Acc(-INFINITY);
+    const Acc inverse = quotient(dropout_scale(a.scores, Acc(1)), weight);
+#pragma unroll
+    for (int k = 0; k < kOwned; ++k) sum[k] = degree > 0 ? sum[k] * inverse : Acc(0);
+    own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
+    if (lanes.owns_scalars())
+      static_cast<Acc*>(a.lse)[row * a.heads + head] =
+          degree > 0 ? base + logarithm(weight) : Acc(-INFINITY);
   }
-
-  __device__ void store_partial(int64_t slot) {
-    const int64_t width = a.heads * a.channels;
-    Acc* const partial = static_cast<Acc*>(a.hubs.partial) + slot * (width + 2 * a.heads);
-    if (lanes.group() == 0) own.write_partial(partial, sum);
-    if (!owns_scalars()) return;
-    partial[width + lanes.head + lanes.lane()] = best;
-    partial[width + a.heads + lanes.head + lanes.lane()] = weight;
-  }
-
-  __device__ bool owns_scalars() const { return lanes.first && lanes.lane() < lanes.heads; }
 
   __device__ void fill_row(int64_t row) {  // bad offsets
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = not_a_number<Acc>();
-    if (lanes.group() == 0) own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
-    if (owns_scalars())
-      static_cast<Acc*>(a.lse)[row * a.heads + lanes.head + lanes.lane()] = not_a_number<Acc>();
+    own.write(static_cast<T*>(a.out) + row * a.heads * a.channels, sum);
+    if (lanes.owns_scalars()) static_cast<Acc*>(a.lse)[row * a.heads + head] = not_a_number<Acc>();
   }
 };
 
 template <class T, int kVec>
-__global__ void __launch_bounds__(32 * kWarps,
-                                  blocks_held<T, kVec>(sizeof(T) == 4 && kVec > 1 ? 7 : 6))
-    attend_rows(const __grid_constant__ ForwardArgs a, const int64_t tiles, const int hub_blocks) {
-  using Warp = ForwardWarp<T, kVec>;
+__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 4 && kVec > 1 ? 5 : 4)
+    attend_rows(const __grid_constant__ ForwardArgs a, const int64_t first_tile,
+                const int hub_blocks) {
+  using Body = ForwardBody<T, kVec>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
-  for (int64_t tile = blockIdx.y; tile < tiles; tile += gridDim.y) {
-    const Lanes lanes = Lanes::of<Warp::kOwned>(tile, a.heads, a.channels);
-    const Columns<T, kVec> own(lanes, a.channels);
-    Warp warp{a, lanes, own, seed_of(a.scores)};
-    if (bad) {
-      const int64_t row = static_cast<int64_t>(blockIdx.x - hub_blocks) * kWarps + threadIdx.x / 32;
-      if (static_cast<int>(blockIdx.x) >= hub_blocks && row < a.csr.rows) warp.fill_row(row);
-      continue;
-    }
-    Piece piece;
-    for (int64_t round = 0; piece.take(a.csr, a.hubs, hub_blocks, round); ++round) {
-      warp.walk(piece.row, piece.begin, piece.length);
-      if (piece.hub)
-        warp.store_partial(piece.slot);
-      else
-        warp.store_row(piece.row, piece.length);
-    }
-  }
+  const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
+  const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
+  Body body(a, lanes, own);
+  if (bad)
+    fill_all(body, a.csr, lanes);
+  else
+    walk_all(body, a.csr, a.hubs, lanes, hub_blocks);
 }
 
 // Puts the chunks of a hub together: a warp a hub and 32 channels.
@@ -182,7 +216,8 @@ __global__ void __launch_bounds__(32 * kWarps)
       sum = fused(scale, own[c * stride + column], sum);
       weight = fused(scale, own[c * stride + width + a.heads + head], weight);
     }
-    store_as(dtype, a.out, first.row * width + column, sum / weight);
+    store_as(dtype, a.out, first.row * width + column,
+             sum * (dropout_scale(a.scores, Acc(1)) / weight));
     if (column % a.channels == 0)
       static_cast<Acc*>(a.lse)[first.row * a.heads + head] = best + logarithm(weight);
   }
@@ -190,16 +225,20 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 template <class T, int kVec>
 cudaError_t launch_rows(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>(plan.hub_blocks + plan.row_blocks),
-                  static_cast<unsigned>(std::min(plan.tiles, kMostGridY)));
-  return launch(attend_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args, plan.tiles,
-                plan.hub_blocks);
+  for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
+    const dim3 grid(static_cast<unsigned>(plan.chunk_blocks + plan.run_blocks),
+                    static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY)));
+    const auto code = launch(attend_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args, tile,
+                             static_cast<int>(plan.chunk_blocks));
+    if (code != cudaSuccess) return code;
+  }
+  return cudaSuccess;
 }
 
 template <class T>
 cudaError_t launch_dtype(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
   if constexpr (sizeof(T) < 8)  // float64 is not worth a second kernel
-    if (plan.vector) return launch_rows<T, kLaneBytes / sizeof(T)>(plan, args, stream);
+    if (plan.vector) return launch_rows<T, 16 / sizeof(T)>(plan, args, stream);
   return launch_rows<T, 1>(plan, args, stream);
 }
 

@@ -19,7 +19,10 @@ struct Hubs {
   unsigned long long* count = nullptr;  // chunks in the list
   Chunk* chunks = nullptr;              // [capacity]; the chunks of a row lie together, in order
   int64_t capacity = 0;                 // 0: no row is cut
-  void* partial = nullptr;              // [capacity, ..] accumulators
+  int64_t* starts = nullptr;            // [runs + 1] first rows of runs, or null (plan.h)
+  int64_t runs = 0, run_work = 0;
+  void* partial = nullptr;      // [capacity, ..] accumulators
+  const void* zeros = nullptr;  // 32 bytes, for lanes that have nothing to read
 };
 
 // What turns an edge's terms into its alpha.
@@ -61,11 +64,12 @@ struct StatsArgs {
   void* stats;  // [rows, heads, 4]: a_dst, lse, <grad, out> - grad_lse, 0
 };
 
-// One direction of the gradient. By destination: own is grad, other is x, a_src is gathered. By
-// source: own is x, other is grad, the stats are gathered.
+// One direction of the gradient. By source: own is x, other is grad, the stats are gathered. By
+// destination: own is grad, other is x, a_src is gathered.
 struct BackwardArgs {
   Csr csr;
   bool by_source;
+  bool ids_alone;  // edges bring nothing but ids, which may be read 16 bytes at a time
   int64_t heads, channels;
   const void* own;  // [rows, heads, channels]
   int64_t own_stride;
@@ -77,7 +81,8 @@ struct BackwardArgs {
   Scores scores;
   void* grad_other_sum;  // by source: [rows, heads, channels], the gradient in x; or null
   void* grad_row;        // [rows, heads]: the gradient in a_src or a_dst; or null
-  void* grad_edge;       // by destination: [edges, heads] by id; or null
+  void* grad_edge;       // [edges, heads] by id; or null
+  void* grad_score;      // the same in the accumulator's type; or null
   Hubs hubs;             // partial [capacity, heads * channels + heads]
 };
 
@@ -86,8 +91,10 @@ struct SoftmaxArgs {
   int64_t heads;
   const void* scores;  // [edges, heads]; the gradient in alpha where alpha is given
   const void* alpha;   // [edges, heads], or null
-  void* out;           // [edges, heads]
-  Hubs hubs;           // no partial results: a block takes a whole hub
+  void* out;           // [edges, heads], or null
+  void* sum;           // [rows, heads]: the sum of scores alone is made; or null
+  Dtype sum_dtype;
+  Hubs hubs;  // no partial results: a block takes a whole hub
 };
 
 struct Gatv2Args {

@@ -2,14 +2,14 @@
 //
 // The H * lanes_per_head lanes of a feature row form tiles of 32. In a tile of Hp heads (a power of
 // two) with P lanes each, L = Hp * P lanes hold one row, so the warp holds G = 32 / L groups that
-// gather different edges. Scores need a lane a head, not P: edges go in batches of B = 32 / Hp, and
-// lane s * Hp + h has the score of slot s in head h. Group g gathers the slots g, G + g, 2 G + g ..
-// (P of them a batch). So exponentials, dropout and the running maximum cost 1 / P of what they
-// would if every lane made its own.
+// gather different edges. In the streams (stream.cuh) a group has rows of its own, and each of its
+// lanes makes the score of its head.
 //
-// The tree of a row's sums is a function of its degree, heads, channels and element size: lanes add
-// their edges in order, starting from +0; butterflies (distances Hp, 2 Hp, .. 16 for scores, L ..
-// 16 for features) add lanes; chunks of hubs are added in order.
+// In gatv2.cu the groups share a row, and scores need a lane a head, not P: edges go in batches of
+// B = 32 / Hp, and lane s * Hp + h has the score of slot s in head h. Group g gathers the slots g,
+// G + g, 2 G + g .. (P of them a batch). The tree of a row's sums is a function of its degree,
+// heads, channels and element size: lanes add their edges in order, starting from +0; butterflies
+// (distances L .. 16) add lanes; chunks of hubs are added in order.
 #pragma once
 #include "aggregate/elements.cuh"
 #include "attention/hash.h"
@@ -52,6 +52,12 @@ struct Lanes {
   // As a lane of features:
   __device__ int own_head() const { return (lane() >> part_bits) & ((1 << head_bits) - 1); }
   __device__ int part() const { return lane() & ((1 << part_bits) - 1); }
+  // A head that is there, for idle lanes too.
+  __device__ int any_head() const {
+    return static_cast<int>(head) + (own_head() < heads ? own_head() : heads - 1);
+  }
+  // The lane that writes what its head has one of.
+  __device__ bool owns_scalars() const { return first && part() == 0 && own_head() < heads; }
   // As a lane of scores:
   __device__ int score_head() const { return lane() & ((1 << head_bits) - 1); }
   __device__ int slot() const { return lane() >> head_bits; }
@@ -66,32 +72,56 @@ struct Lanes {
   __device__ int slot_step() const { return slot() >> (5 - row_bits()); }
 };
 
-// A lane's channels of one head, 16 bytes of them, in kLoads loads of kVec channels. How wide loads
-// are changes no bit.
-template <class T, int kVec>
+// A lane's channels of one head, kBytes of them: chunks of 16 bytes, of which the lanes of a head
+// take turns, in kLoads loads of kVec channels. How wide loads are changes no bit.
+template <class T, int kVec, int kBytes = kLaneBytes>
 struct Columns {
-  static constexpr int kOwned = kLaneBytes / static_cast<int>(sizeof(T));
+  static constexpr int kOwned = kBytes / static_cast<int>(sizeof(T));
   static constexpr int kLoads = kOwned / kVec;
+  static constexpr int kChunkOwned = 16 / static_cast<int>(sizeof(T));
 
   int64_t offset;  // of the head's first channel, then this lane's first
   int left;        // channels from there to the head's end; none for an idle lane
+  int step;        // channels between a lane's chunks
   int tile;        // channels from this lane's part of a tile to its part of the next
 
   __device__ Columns(const Lanes& l, int64_t channels) {
-    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kOwned;
+    const int64_t channel = l.channel + static_cast<int64_t>(l.part()) * kChunkOwned;
     const int64_t rest = l.own_head() < l.heads ? channels - channel : 0;
     offset = (l.head + l.own_head()) * channels + channel;
     left = rest > 0x7fffffff ? 0x7fffffff : static_cast<int>(rest);
+    step = kChunkOwned << l.part_bits;
     tile = kOwned << l.part_bits;
   }
-  __device__ bool owns(int load) const { return load * kVec < left; }
-  __device__ int64_t at(int load) const { return offset + load * kVec; }
+  // Channels from the lane's first one to those of a load.
+  __device__ __forceinline__ int shift(int load) const {
+    return load * kVec / kChunkOwned * step + load * kVec % kChunkOwned;
+  }
+  __device__ bool owns(int load) const { return shift(load) < left; }
+  __device__ int64_t at(int load) const { return offset + shift(load); }
 
   __device__ void load(Packed<T, kVec> (&into)[kLoads], const T* row) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       into[i] = Packed<T, kVec>{};
       if (owns(i)) into[i] = Packed<T, kVec>::load(row + at(i));
+    }
+  }
+
+  // From a row shifted by safe(). With whole chunks a lane that owns nothing, or no second chunk,
+  // reads what it or another has, without a guard; it is multiplied with 0 or not written.
+  __device__ int64_t safe(const Lanes& l, int64_t channels) const {
+    return left > 0 ? offset : l.any_head() * channels;
+  }
+  __device__ __forceinline__ void load_near(Packed<T, kVec> (&into)[kLoads], const T* row) const {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if constexpr (kVec == kChunkOwned && sizeof(T) < 8) {
+        into[i] = Packed<T, kVec>::load(row + (i > 0 && owns(i) ? shift(i) : 0));
+      } else {
+        into[i] = Packed<T, kVec>{};
+        if (owns(i)) into[i] = Packed<T, kVec>::load(row + shift(i));
+      }
     }
   }
 
@@ -116,13 +146,6 @@ struct Columns {
   }
 };
 
-// Blocks that a multiprocessor shall hold, as many as spill nothing (7: 72 registers, 6: 80, 5: 96,
-// 4: 128).
-template <class T, int kVec>
-constexpr int blocks_held(int most) {
-  return sizeof(T) == 8 || (sizeof(T) == 2 && kVec == 1) ? 4 : most;
-}
-
 template <class Acc>
 __device__ __forceinline__ Acc add_lanes(Acc value, int from_bit) {
   for (int distance = 1 << from_bit; distance < 32; distance *= 2)
@@ -134,6 +157,24 @@ __device__ __forceinline__ float exponential(float v) { return expf(v); }
 __device__ __forceinline__ double exponential(double v) { return exp(v); }
 __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
+
+// exp(v) where a relative error of |v| ulps does no harm; nothing below the normal range.
+__device__ __forceinline__ float quick_exponential(float v) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v * 1.4426950408889634f));
+  return result;
+#else  // tests/emulator
+  return std::exp2(v * 1.4426950408889634f);
+#endif
+}
+__device__ __forceinline__ double quick_exponential(double v) { return exp(v); }
+
+template <class Acc>
+__device__ __forceinline__ Acc lowest() {
+  return sizeof(Acc) == 8 ? static_cast<Acc>(-1.7976931348623157e308)
+                          : static_cast<Acc>(-3.402823466e38f);
+}
 
 template <class Acc>
 __device__ __forceinline__ Acc leaky(Acc raw, Acc slope) {

@@ -19,7 +19,16 @@ __global__ void __launch_bounds__(256)
     const int64_t end = load_int(csr.indptr, csr.wide_offsets, row + 1);
     if (begin < 0 || end < begin || end > csr.edges) {
       bad = kBadOffsets;
-    } else if (hubs.capacity > 0 && end - begin >= kHubDegree) {
+      continue;
+    }
+    if (hubs.starts) {  // of the runs that begin at this row's end or before, but after its start
+      const int64_t after = (begin + kRowCost * row) / hubs.run_work + 1;
+      const int64_t upto =
+          row + 1 < csr.rows ? (end + kRowCost * (row + 1)) / hubs.run_work : hubs.runs;
+      for (int64_t run = after; run <= upto && run <= hubs.runs; ++run) hubs.starts[run] = row + 1;
+      if (row == 0) hubs.starts[0] = 0;
+    }
+    if (hubs.capacity > 0 && end - begin >= kHubDegree) {
       // The order of hubs in the list differs from run to run; the results do not depend on it.
       const int64_t chunks = (end - begin) / kChunk;
       const int64_t at =

@@ -9,43 +9,84 @@ struct alignas(16) Stats {  // of a destination and head
   Acc a_dst, lse, delta, unused;
 };
 
-template <class T>
-struct EdgeScore {
-  using Acc = typename Math<T>::Acc;
-  unsigned node;  // the other end; kNone where there is no edge, or one out of range
-  int64_t at;     // id * heads + head: its place in per-edge tensors and in the dropout's stream
-  Acc raw;        // a_edge; NaN for an edge out of range
+template <class Acc>
+__device__ __forceinline__ Stats<Acc> load_stats(const Stats<Acc>* from) {
+  Stats<Acc> stats;
+  uint4 words[sizeof(stats) / 16];
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(stats) / 16); ++i)
+    words[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
+  memcpy(&stats, words, sizeof(stats));
+  return stats;
+}
 
-  // `number` is an edge's position in the CSR matrix, `ahead` its node, `there` whether it is one.
-  __device__ EdgeScore(const Csr& csr, const Scores& scores, int64_t heads, int64_t head,
-                       bool there, int64_t number, unsigned ahead)
-      : node(ahead), at(-1), raw(0) {
-    if (!there) return;
-    if (scores.by_id) {
-      const int64_t id = edge_id(csr, number);
-      if (static_cast<uint64_t>(id) < static_cast<uint64_t>(csr.edges))
-        at = id * heads + head;
-      else
-        node = kNone;
+// What edges bring by their ids to a batch from `edge` on: a_edge, added to the terms (NaN where an
+// id is out of range), and whether dropout keeps them. Where the batch has room, the ids stay.
+template <class T, class Batch>
+__device__ __forceinline__ void add_edge_terms(const Csr& csr, const Scores& scores, int64_t heads,
+                                               int64_t head, unsigned wanted, int64_t edge,
+                                               Batch& batch) {
+  constexpr int kFlight = sizeof(batch.term) / sizeof(batch.term[0]);
+  const uint64_t seed = scores.seed ? static_cast<uint64_t>(*scores.seed) : 0;
+#pragma unroll
+  for (int u = 0; u < kFlight; ++u) {
+    if (!(wanted >> u & 1)) continue;
+    const int64_t id = edge_id(csr, edge + u);
+    const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(csr.edges);
+    if constexpr (requires { batch.id; }) batch.id[u] = good ? static_cast<unsigned>(id) : kNone;
+    if (!good) {
+      batch.term[u] = not_a_number<typename Math<T>::Acc>();
+      continue;
     }
-    if (node == kNone)
-      raw = not_a_number<Acc>();
-    else if (scores.a_edge)
-      raw = widen(__ldg(static_cast<const T*>(scores.a_edge) + at));
+    if (scores.a_edge)
+      batch.term[u] += widen(__ldg(static_cast<const T*>(scores.a_edge) + id * heads + head));
+    if (scores.seed && !kept(seed, static_cast<uint64_t>(id * heads + head), scores.threshold))
+      batch.kept &= ~(1u << u);
+  }
+}
+
+template <class Acc>
+__device__ __forceinline__ Acc dropout_scale(const Scores& scores, Acc without) {
+  return scores.seed ? static_cast<Acc>(scores.kept_scale) : without;
+}
+
+// Bits of the wanted edges whose node is out of range; what is not to be read becomes node 0.
+template <int kFlight>
+__device__ __forceinline__ unsigned only_good(unsigned (&source)[kFlight], unsigned wanted,
+                                              int64_t columns) {
+  if (wanted != (1u << kFlight) - 1) {
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u)
+      if (!(wanted >> u & 1)) source[u] = 0;
+  }
+  unsigned most = source[0];
+#pragma unroll
+  for (int u = 1; u < kFlight; ++u) most = source[u] > most ? source[u] : most;
+  if (most < static_cast<uint64_t>(columns)) return 0;
+  unsigned bad = 0;
+#pragma unroll
+  for (int u = 0; u < kFlight; ++u)
+    if (source[u] >= static_cast<uint64_t>(columns)) bad |= 1u << u, source[u] = 0;
+  return bad & wanted;
+}
+
+// What a lane reads of a matrix's rows, which lie `bytes` apart: the address of row `node` takes
+// one multiplication of 32 bits. Of a matrix that is not there, or has no rows, zeros are read.
+struct Rows {
+  const char* first;
+  unsigned bytes;
+
+  __device__ __forceinline__ Rows(const void* matrix, int element, int64_t offset, int64_t stride,
+                                  int64_t rows, const Hubs& hubs)
+      : first(static_cast<const char*>(hubs.zeros)), bytes(0) {
+    if (!matrix || rows <= 0) return;
+    first = static_cast<const char*>(matrix) + offset * element;
+    bytes = static_cast<unsigned>(stride * element);
+  }
+  template <class T>
+  __device__ __forceinline__ const T* at(unsigned node) const {
+    return reinterpret_cast<const T*>(first + static_cast<uint64_t>(node) * bytes);
   }
 };
-
-// What dropout multiplies an alpha with.
-template <class Acc>
-__device__ __forceinline__ Acc dropout_factor(const Scores& scores, uint64_t seed, int64_t at) {
-  if (!scores.seed) return Acc(1);
-  return kept(seed, static_cast<uint64_t>(at), scores.threshold)
-             ? static_cast<Acc>(scores.kept_scale)
-             : Acc(0);
-}
-
-__device__ __forceinline__ uint64_t seed_of(const Scores& scores) {
-  return scores.seed ? static_cast<uint64_t>(*scores.seed) : 0;
-}
 
 }  // namespace gpuprims::attention

@@ -124,7 +124,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gatv2_score_grad(
     args.own = x_src.data_ptr(), args.own_stride = x_src.stride(0);
     args.other = x_dst.data_ptr(), args.other_stride = x_dst.stride(0);
     args.grad_own = grad_src.data_ptr();
-    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoHubs), grad_src, grad_src);
+    walk_over(transpose.csr, (promises & kChecked) | (promises >> 1 & kNoLongRows), grad_src,
+              grad_src);
   }
   if ((wanted & (kSecond | kThird | kFourth)) && rows > 0) {
     args.by_source = false;

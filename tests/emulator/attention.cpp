@@ -78,14 +78,15 @@ struct Walk {
   Memory space;
   Hubs hubs;
 
-  Walk(const Problem& p, const Csr& csr, bool vector, int64_t partial)
+  Walk(const Problem& p, const Csr& csr, bool vector, int64_t partial, bool runs = false)
       : plan(plan_rows(static_cast<Dtype>(p.dtype), vector, csr.rows, csr.edges, p.heads,
-                       p.channels, partial, p.checked, false, 2)),
+                       p.channels, partial, p.checked, false, 2, runs)),
         space(plan.space_bytes) {
     if (plan.space_bytes == 0) return;
     hubs = {reinterpret_cast<int*>(space.at), reinterpret_cast<unsigned long long*>(space.at + 8),
             reinterpret_cast<Chunk*>(space.at + plan.chunks_at), plan.capacity,
-            space.at + plan.partial_at};
+            runs ? reinterpret_cast<int64_t*>(space.at + plan.starts_at) : nullptr, plan.runs,
+            plan.run_work, space.at + plan.partial_at, space.at + 16};
     check(launch_prepare(csr, hubs, false, nullptr));
   }
 };
@@ -137,7 +138,7 @@ int main() {
     f.a_dst = p.terms & 2 ? a_dst.at : nullptr, f.a_dst_stride = p.heads;
     f.scores = scores;
     f.out = out.at, f.lse = lse.at;
-    const Walk forward(p, csr, vector, width + 2 * p.heads);
+    const Walk forward(p, csr, vector, width + 2 * p.heads, true);
     f.hubs = forward.hubs;
     check(launch_forward(dtype, forward.plan, f, nullptr));
 
@@ -158,22 +159,30 @@ int main() {
     b.by_source = true;
     b.own = x.at, b.other = grad.at;
     b.grad_other_sum = grad_x.at, b.grad_row = grad_src.at;
-    const Walk by_source(p, transpose, vector, width + p.heads);
+    const Memory grad_score(p.edges * p.heads * wide);
+    b.grad_score = grad_score.at, b.grad_edge = grad_edge.at;
+    b.scores.by_id = true;
+    const Walk by_source(p, transpose, vector, width + p.heads, true);
     b.hubs = by_source.hubs;
     check(launch_backward(dtype, by_source.plan, b, nullptr));
+    SoftmaxArgs sums{csr, p.heads, grad_score.at, nullptr, nullptr, grad_dst.at, dtype, forward.hubs};
+    check(launch_softmax(dtype == Dtype::f64 ? dtype : Dtype::f32, forward.plan, sums, nullptr));
+
+    // Without the transposed graph.
+    const Memory direct_dst(p.rows * p.heads * size), direct_edge(p.edges * p.heads * size);
     b.csr = csr;
     b.by_source = false;
     b.own = grad.at, b.other = x.at;
-    b.grad_other_sum = nullptr, b.grad_row = grad_dst.at, b.grad_edge = grad_edge.at;
-    b.scores.by_id = true;
-    const Walk by_destination(p, csr, vector, width + p.heads);
+    b.grad_other_sum = nullptr, b.grad_row = direct_dst.at;
+    b.grad_score = nullptr, b.grad_edge = direct_edge.at;
+    const Walk by_destination(p, csr, vector, width + p.heads, true);
     b.hubs = by_destination.hubs;
     check(launch_backward(dtype, by_destination.plan, b, nullptr));
 
     const Memory alpha(p.edges * p.heads * size), grad_alpha(p.edges * p.heads * size);
-    SoftmaxArgs s{csr, p.heads, a_edge.at, nullptr, alpha.at, forward.hubs};
+    SoftmaxArgs s{csr, p.heads, a_edge.at, nullptr, alpha.at, nullptr, dtype, forward.hubs};
     check(launch_softmax(dtype, forward.plan, s, nullptr));
-    SoftmaxArgs sg{csr, p.heads, a_edge.at, alpha.at, grad_alpha.at, forward.hubs};
+    SoftmaxArgs sg{csr, p.heads, a_edge.at, alpha.at, grad_alpha.at, nullptr, dtype, forward.hubs};
     check(launch_softmax(dtype, forward.plan, sg, nullptr));
 
     const Memory score(p.edges * p.heads * size), v2_src(p.columns * width * size);
@@ -202,7 +211,7 @@ int main() {
     g.hubs = v2_t.hubs;
     check(launch_gatv2(dtype, v2_t.plan, g, nullptr));
 
-    for (const Memory* m : {&out, &lse, &grad_x, &grad_src, &grad_dst, &grad_edge, &alpha,
+    for (const Memory* m : {&out, &lse, &grad_x, &grad_src, &grad_dst, &grad_edge, &direct_dst, &direct_edge, &alpha,
                             &grad_alpha, &score, &v2_src, &v2_dst, &v2_att, &v2_edge})
       m->write();
   }

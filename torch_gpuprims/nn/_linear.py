@@ -25,3 +25,18 @@ def set_lazy_error(layer: torch.nn.Module, channels: Any) -> None:
         raise ValueError(
             f"{name}: in_channels must be given, got {channels} (sizes are not taken from inputs)"
         )
+
+
+def add_linear(out: torch.Tensor, x: torch.Tensor, linear: torch.nn.Linear) -> torch.Tensor:
+    """out + linear(x) for a linear layer without bias; `out` is lost. Where that is all that happens, the
+    product is added to out in place, which saves reading and writing it once more."""
+    weight = linear.weight
+    alone = not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None
+    if (
+        alone
+        and out.dtype == x.dtype == weight.dtype
+        and out.dim() == x.dim() == 2
+        and out.device == x.device
+    ):
+        return out.addmm_(x, weight.t())
+    return out + linear(x)

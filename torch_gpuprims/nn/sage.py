@@ -9,7 +9,7 @@ from torch.nn import functional
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
 from ._edges import Edges, as_graph, ends_of
-from ._linear import set_lazy_error
+from ._linear import add_linear, set_lazy_error
 
 #: PyG's names beside ours.
 _NAMES = {"add": "sum", **{name: name for name in REDUCE}}
@@ -82,7 +82,10 @@ class SAGEConv(torch.nn.Module):
             parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
             out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
-            out = out + self.lin_r(x_dst[: out.shape[0]])
+            # A slice of all rows would cost its gradient a copy.
+            out = add_linear(
+                out, x_dst if x_dst.shape[0] == out.shape[0] else x_dst[: out.shape[0]], self.lin_r
+            )
         return functional.normalize(out, dim=-1) if self.normalize else out
 
     def __repr__(self) -> str:
