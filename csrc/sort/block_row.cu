@@ -31,7 +31,6 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
       some |= key, lacking |= ~key;
       waiting[i] = static_cast<Word>(key);
     });
-    for (int i = n + t; i < T::kSize; i += kThreads) waiting[i] = ~Word(0);  // they stay last
     if (kSide)
       for (int i = t; i < T::kSize; i += kThreads) side[i] = static_cast<uint16_t>(i);
     __syncthreads();
@@ -47,17 +46,21 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
         Word keys[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
-        tile.rank(rank, keys, digit, !exact, [](int, uint32_t) {});
+        tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
+        if (T::has_some(n)) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
+          for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
+        }
       }
       if constexpr (kSide) {
         uint16_t index[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) index[i] = side[T::place(i)];
         __syncthreads();
+        if (T::has_some(n)) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
+          for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
+        }
       }
       __syncthreads();
     }

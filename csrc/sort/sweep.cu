@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ uint64_t sums[kDigits / 32];
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
+  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
@@ -128,11 +129,14 @@ constexpr int pass_width() {
 // What a pass does with one tile.
 struct PassTask {
   int pass, role, count;
-  bool optimistic;
+  bool exact;                 // ranks are taken the exact way
+  bool again;                 // the tile was done before, and its place is known
   bool packed;                // records are (32-bit key, 32-bit index)
   int shift;                  // packed records of 8-byte keys: where their 32 bits lie
   uint64_t rest;              // ... and the other bits, in which all keys agree
   int64_t first_tile, begin;  // of the row; of the tile in the row
+  uint64_t rising;            // bits of a record that rise with its place in the sorted tile; 0:
+                              // others look whether the ranks were right, or they need not be
 };
 
 // Where a digit's records of this tile go, less their rank.
@@ -150,9 +154,19 @@ __device__ __forceinline__ int64_t digit_offset(const SweepArgs& args, const Pas
   return static_cast<int64_t>(counts[digit]) + earlier - start;
 }
 
-// Record: as it lies in A and B; Side: the index beside it, or None.
+__device__ __forceinline__ int digit_end(const Digit& digit) {
+  return digit.low + __popc(digit.mask);
+}
+// Bits [low, high), of which there are some.
+__device__ __forceinline__ uint64_t bits_between(int low, int high) {
+  return high <= low ? 0 : ~uint64_t{0} >> (64 - (high - low)) << low;
+}
+
+// Record: as it lies in A and B; Side: the index beside it, or None. Returns whether some records
+// of a digit are out of order, which optimistic ranks can lead to; then the tile is to be done
+// again.
 template <class Record, class Side>
-__device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask& task,
+__device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask& task,
                                           const TilePlace& place, Digit digit, int64_t* offsets) {
   using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
@@ -170,12 +184,11 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
   uint32_t mine = 0;  // records of digit t
   {
     Word records[kItems];
-    constexpr Word kGreatest = static_cast<Record>(~Record(0));
     if (source == kFromInput) {
       by_width<Only>(args.sort, [&](auto elements) {
         const auto* const from = elements.input() + start + begin;
         using Element = std::remove_cv_t<std::remove_reference_t<decltype(*from)>>;
-        load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+        load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
 #pragma unroll
         for (int i = 0; i < kItems; ++i) {
           const Word key = elements.key(static_cast<Element>(records[i]));
@@ -189,10 +202,11 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
     } else {
       const Record* const from =
           static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
-      load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+      load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
     }
-    tile.rank(rank, records, digit, task.optimistic, [&](int d, uint32_t found) {
-      mine = d == static_cast<int>(digit.mask) ? found - (T::kSize - count) : found;
+    tile.rank(rank, records, count, digit, !task.exact, [&](int d, uint32_t found) {
+      if (task.again) return;  // it has announced them
+      mine = found;
       if (args.wide_status)
         LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
             .announce(place.in_row, d, mine);
@@ -200,12 +214,19 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
         LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
             .announce(place.in_row, d, mine);
     });
+    if (T::has_some(count)) {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
+      for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
+    }
   }
-  if (t < kDigits) offsets[t] = digit_offset(args, task, place, t, mine, tile.starts[t]);
+  if (t < kDigits && !task.again)
+    offsets[t] = digit_offset(args, task, place, t, mine, tile.starts[t]);
   digit.low = opaque(digit.low);
   __syncthreads();
+  // Records of a digit are in the order in which they came if their lower bits and their index say
+  // so.
+  const Word rising = static_cast<Word>(task.rising);
+  bool falls = false;
   uint32_t digits[kSide ? kItems / 4 : 1] = {};
   uint32_t several = 0;  // of this thread's values, those that are known from their index alone
   const auto move_keys = [&](const auto& store) {
@@ -214,7 +235,10 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
       const int i = j * kThreads + t;
       const Word record = waiting[i];
       const uint32_t d = digit.of(record);
-      if constexpr (kSide) digits[j / 4] |= d << (j % 4 * 8);
+      if constexpr (kSide)
+        digits[j / 4] |= d << (j % 4 * 8);
+      else if (rising && i > 0 && i < count)
+        falls |= (record & rising) < (static_cast<Word>(waiting[i - 1]) & rising);
       if (i < count) store(j, offsets[d] + i, record);
     }
   };
@@ -246,15 +270,17 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
   if constexpr (kSide) {
     __syncthreads();
     Index* const moving = tile.template waiting<Index>();
-    if (source == kFromInput) {
+    if (T::has_some(count)) {
+      if (source == kFromInput) {
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) moving[rank[i]] = static_cast<Index>(begin + T::place(i));
-    } else {
-      const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
-      Index index[kItems];
-      load_records<T>(index, count, Index(0), [&](int i) { return from[i]; });
+        for (int i = 0; i < kItems; ++i) moving[rank[i]] = static_cast<Index>(begin + T::place(i));
+      } else {
+        const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
+        Index index[kItems];
+        load_records<T>(index, count, [&](int i) { return from[i]; });
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
+        for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
+      }
     }
     __syncthreads();
     Index* const to_side =
@@ -272,6 +298,7 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
     }
     if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
   }
+  return falls;
 }
 
 template <class Record, class Side>
@@ -280,15 +307,17 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   using T = PassTile<Record>;
   // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
   constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
+  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int step = round * kMaxPasses + pass;
   if (!args.space.active[step] || (round && !*args.space.repeat)) return;
   __shared__ int64_t offsets[kDigits];
   __shared__ int64_t next;
   const int64_t tiles = tile_count(args);
+  bool again = false;  // the last tile is to be done again, the exact way
   while (true) {
     __syncthreads();
-    if (threadIdx.x == 0) next = atomicAdd(&args.space.next[step], 1u);
+    if (threadIdx.x == 0 && !again) next = atomicAdd(&args.space.next[step], 1u);
     __syncthreads();
     const int64_t at = next;
     if (at >= tiles) return;
@@ -302,7 +331,9 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       move_tile(args, place, begin, task.count, role & kMirror);
       continue;
     }
-    task.optimistic = round == 0 && state.window;  // sort_mend looks at the result
+    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
+    task.again = again;
+    task.exact = again || args.sort.exact || (args.side && !mended);
     task.packed = args.sort.packed;
     task.first_tile = at - place.in_row, task.begin = begin;
     Digit digit = digit_at(args.sort, pass, args.sort.packed);
@@ -314,11 +345,18 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
             static_cast<const uint64_t*>(args.sort.input)[place.span.start]);
         task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
         digit.low += 32 - task.shift;
-        pass_tile<Record, None>(args, task, place, digit, offsets);
+        task.exact = again || args.sort.exact;
+        if (!task.exact) task.rising = bits_between(0, digit_end(digit));
+        again = __syncthreads_or(pass_tile<Record, None>(args, task, place, digit, offsets));
         continue;
       }
     }
-    pass_tile<Record, Side>(args, task, place, digit, offsets);
+    // Keys alone may come in any order into a row's first pass.
+    if (args.sort.packed && !task.exact)
+      task.rising = bits_between(args.sort.begin_bit + 32, digit_end(digit)) | 0xffffffff;
+    else if (!mended && !task.exact && (role & 3) != kFromInput)
+      task.rising = bits_between(0, digit_end(digit));
+    again = __syncthreads_or(pass_tile<Record, Side>(args, task, place, digit, offsets));
   }
 }
 
@@ -355,7 +393,10 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
 
 template <class Key>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kCountThreads)};
+  constexpr int kPerSm = sort_tuning::kBlocksPerSm / count_blocks_per_sm<Key>();
+  LaunchShape shape{dim3(static_cast<unsigned>((plan.grid + kPerSm - 1) / kPerSm)),
+                    dim3(count_threads<Key>())};
+  shape.smem = count_bytes<Key>();
   LaunchShape rows{
       dim3(static_cast<unsigned>(std::clamp<int64_t>(args.sort.rows, 1, plan.grid * 2))),
       dim3(kDigits)};

@@ -76,9 +76,18 @@ struct LookBack {
   }
 
   // The count of all tiles before; announces it with this tile's. Several tiles are looked at
-  // together: their words come from L2.
+  // together: their words come from L2. Among a row's first tiles, which start at once, nobody
+  // knows all of the count for long, and more are.
   __device__ __forceinline__ Status before(int64_t tile, int digit, uint32_t count) const {
-    constexpr int kTogether = 8;
+    if (sizeof(Status) == 4 && tile < kStartTogether) return look<32>(tile, digit, count);
+    return look<8>(tile, digit, count);
+  }
+
+ private:
+  static constexpr int kStartTogether = 512;
+
+  template <int kTogether>
+  __device__ __forceinline__ Status look(int64_t tile, int digit, uint32_t count) const {
     Status sum = 0;
     bool done = tile == 0;
     for (int64_t at = tile - 1; !done;) {
@@ -136,10 +145,9 @@ __device__ __forceinline__ Index* side_of(const SweepArgs& args, bool b, int64_t
                                   start * (b ? args.space.side_step : int(sizeof(Index))));
 }
 
-// This thread's records of a tile; behind the row's end stand records of the greatest key: being
-// last, they stay there.
+// This thread's records of a tile; zeros stand behind the row's end.
 template <class T, class Word, class Load>
-__device__ __forceinline__ void load_records(Word (&records)[T::kItems], int count, Word greatest,
+__device__ __forceinline__ void load_records(Word (&records)[T::kItems], int count,
                                              const Load& load) {
   if (count == T::kSize) {
 #pragma unroll
@@ -148,7 +156,7 @@ __device__ __forceinline__ void load_records(Word (&records)[T::kItems], int cou
   }
 #pragma unroll
   for (int i = 0; i < T::kItems; ++i)
-    records[i] = T::place(i) < count ? load(T::place(i)) : greatest;
+    records[i] = T::place(i) < count ? load(T::place(i)) : Word(0);
 }
 
 // The values of which the key does not tell the bits; rare, and so out of the way.
