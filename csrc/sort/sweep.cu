@@ -126,12 +126,16 @@ constexpr int pass_width() {
     return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
 }
 
-// What a pass does with one tile.
+// What a pass does with one tile. In shared memory: in registers, which a thread's records fill, it
+// would be spilled.
 struct PassTask {
-  int pass, role, count;
+  TilePlace place;
+  Digit digit;
+  int pass, role, count;      // role 0: there is no tile left
   bool exact;                 // ranks are taken the exact way
   bool again;                 // the tile was done before, and its place is known
   bool packed;                // records are (32-bit key, 32-bit index)
+  bool narrow;                // ... of an 8-byte key
   int shift;                  // packed records of 8-byte keys: where their 32 bits lie
   uint64_t rest;              // ... and the other bits, in which all keys agree
   int64_t first_tile, begin;  // of the row; of the tile in the row
@@ -141,9 +145,9 @@ struct PassTask {
 
 // Where a digit's records of this tile go, less their rank.
 __device__ __forceinline__ int64_t digit_offset(const SweepArgs& args, const PassTask& task,
-                                                const TilePlace& place, int digit, uint32_t count,
-                                                uint32_t start) {
+                                                int digit, uint32_t count, uint32_t start) {
   const bool odd = task.role & kOdd;
+  const TilePlace& place = task.place;
   const int64_t earlier = static_cast<int64_t>(
       args.wide_status ? LookBack<uint64_t>(args.space.status, task.first_tile, odd)
                              .before(place.in_row, digit, count)
@@ -167,7 +171,7 @@ __device__ __forceinline__ uint64_t bits_between(int low, int high) {
 // again.
 template <class Record, class Side>
 __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask& task,
-                                          const TilePlace& place, Digit digit, int64_t* offsets) {
+                                          int64_t* offsets) {
   using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
@@ -176,14 +180,14 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
   using Only = std::conditional_t<sizeof(Record) == 8 && !kSide, void, Record>;
   constexpr int kItems = T::kItems;
   const T tile(dynamic_memory, pass_width<Record, Side>());
-  const int t = threadIdx.x, count = task.count;
-  const int source = task.role & 3, target = task.role & 12;
-  const int64_t begin = task.begin, start = place.span.start;
+  const int t = threadIdx.x;
   typename T::Ranks rank;
   Record* const waiting = tile.template waiting<Record>();
   uint32_t mine = 0;  // records of digit t
   {
     Word records[kItems];
+    const int count = task.count, source = task.role & 3;
+    const int64_t begin = task.begin, start = task.place.span.start;
     if (source == kFromInput) {
       by_width<Only>(args.sort, [&](auto elements) {
         const auto* const from = elements.input() + start + begin;
@@ -204,25 +208,26 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
           static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
       load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
     }
-    tile.rank(rank, records, count, digit, !task.exact, [&](int d, uint32_t found) {
+    tile.rank(rank, records, task.count, task.digit, !task.exact, [&](int d, uint32_t found) {
       if (task.again) return;  // it has announced them
       mine = found;
       if (args.wide_status)
         LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
-            .announce(place.in_row, d, mine);
+            .announce(task.place.in_row, d, mine);
       else
         LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
-            .announce(place.in_row, d, mine);
+            .announce(task.place.in_row, d, mine);
     });
-    if (T::has_some(count)) {
+    if (T::has_some(task.count)) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
     }
   }
-  if (t < kDigits && !task.again)
-    offsets[t] = digit_offset(args, task, place, t, mine, tile.starts[t]);
-  digit.low = opaque(digit.low);
+  if (t < kDigits && !task.again) offsets[t] = digit_offset(args, task, t, mine, tile.starts[t]);
   __syncthreads();
+  const Digit digit{opaque(task.digit.low), task.digit.mask};
+  const int count = task.count, source = task.role & 3, target = task.role & 12;
+  const int64_t begin = task.begin, start = task.place.span.start;
   // Records of a digit are in the order in which they came if their lower bits and their index say
   // so.
   const Word rising = static_cast<Word>(task.rising);
@@ -296,67 +301,82 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
       else
         store_index(args.sort, start + to, index_of(args.sort, start, static_cast<int64_t>(index)));
     }
-    if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
+    if (several) copy_several<Record>(args, task.place, several, moving, offsets, digits);
   }
   return falls;
+}
+
+// Takes the next tile in which this pass has something to do, or the last one again; one thread.
+template <class Record, class Side>
+__device__ void take_tile(const SweepArgs& args, int round, int pass, bool again, int64_t& at,
+                          PassTask& task) {
+  constexpr int kSize = PassTile<Record>::kSize;
+  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
+  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
+  const int64_t tiles = tile_count(args);
+  while (true) {
+    if (!again) at = atomicAdd(&args.space.next[round * kMaxPasses + pass], 1u);
+    task.role = 0;
+    if (at >= tiles) return;
+    task.place = tile_place(args, at);
+    const RowState& state = args.space.state[task.place.row];
+    const int role = state.role[round][pass];
+    if (role == 0 || (round && !state.unfinished)) continue;
+    const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
+    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
+    task.pass = pass, task.role = role, task.again = again;
+    task.count = static_cast<int>(left < kSize ? left : kSize);
+    task.first_tile = at - task.place.in_row, task.begin = begin;
+    task.digit = digit_at(args.sort, pass, args.sort.packed);
+    task.packed = args.sort.packed;
+    task.narrow = kMayPack && state.narrow;
+    task.shift = 0;
+    if (task.narrow) {
+      task.packed = true;
+      task.shift = state.narrow - 1;
+      const uint64_t some = args.sort.order64.encode(
+          static_cast<const uint64_t*>(args.sort.input)[task.place.span.start]);
+      task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
+      task.digit.low += 32 - task.shift;
+    }
+    task.exact = again || args.sort.exact || (args.side && !mended && !task.narrow);
+    task.rising = 0;
+    const int end = digit_end(task.digit);
+    if (task.exact || mended) return;
+    if (task.packed)
+      task.rising = bits_between(task.narrow ? 32 : args.sort.begin_bit + 32, end) | 0xffffffff;
+    else if ((role & 3) != kFromInput)  // keys alone may come in any order into the first pass
+      task.rising = bits_between(0, end);
+    return;
+  }
 }
 
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
-  using T = PassTile<Record>;
-  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
-  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
+  __shared__ int64_t offsets[kDigits];
+  __shared__ int64_t at;
+  __shared__ PassTask task;
   cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
-  const int step = round * kMaxPasses + pass;
-  if (!args.space.active[step] || (round && !*args.space.repeat)) return;
-  __shared__ int64_t offsets[kDigits];
-  __shared__ int64_t next;
-  const int64_t tiles = tile_count(args);
+  if (!args.space.active[round * kMaxPasses + pass] || (round && !*args.space.repeat)) return;
   bool again = false;  // the last tile is to be done again, the exact way
   while (true) {
     __syncthreads();
-    if (threadIdx.x == 0 && !again) next = atomicAdd(&args.space.next[step], 1u);
+    if (threadIdx.x == 0) take_tile<Record, Side>(args, round, pass, again, at, task);
     __syncthreads();
-    const int64_t at = next;
-    if (at >= tiles) return;
-    const TilePlace place = tile_place(args, at);
-    const RowState& state = args.space.state[place.row];
-    const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) continue;
-    const int64_t begin = place.in_row * T::kSize, left = place.span.n - begin;
-    PassTask task{pass, role, static_cast<int>(left < T::kSize ? left : T::kSize)};
-    if (role & (kCopy | kMirror)) {
-      move_tile(args, place, begin, task.count, role & kMirror);
+    if (task.role == 0) return;
+    if (task.role & (kCopy | kMirror)) {
+      move_tile(args, task.place, task.begin, task.count, task.role & kMirror);
       continue;
     }
-    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
-    task.again = again;
-    task.exact = again || args.sort.exact || (args.side && !mended);
-    task.packed = args.sort.packed;
-    task.first_tile = at - place.in_row, task.begin = begin;
-    Digit digit = digit_at(args.sort, pass, args.sort.packed);
-    if constexpr (kMayPack) {
-      if (state.narrow) {
-        task.packed = true;
-        task.shift = state.narrow - 1;
-        const uint64_t some = args.sort.order64.encode(
-            static_cast<const uint64_t*>(args.sort.input)[place.span.start]);
-        task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
-        digit.low += 32 - task.shift;
-        task.exact = again || args.sort.exact;
-        if (!task.exact) task.rising = bits_between(0, digit_end(digit));
-        again = __syncthreads_or(pass_tile<Record, None>(args, task, place, digit, offsets));
-        continue;
-      }
-    }
-    // Keys alone may come in any order into a row's first pass.
-    if (args.sort.packed && !task.exact)
-      task.rising = bits_between(args.sort.begin_bit + 32, digit_end(digit)) | 0xffffffff;
-    else if (!mended && !task.exact && (role & 3) != kFromInput)
-      task.rising = bits_between(0, digit_end(digit));
-    again = __syncthreads_or(pass_tile<Record, Side>(args, task, place, digit, offsets));
+    bool falls;
+    if constexpr (sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>)
+      falls = task.narrow ? pass_tile<Record, None>(args, task, offsets)
+                          : pass_tile<Record, Side>(args, task, offsets);
+    else
+      falls = pass_tile<Record, Side>(args, task, offsets);
+    again = __syncthreads_or(falls);
   }
 }
 
