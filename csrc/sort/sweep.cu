@@ -18,11 +18,14 @@ namespace {
 // `before` of all.
 struct Round {
   int left, before;
+  bool in_place;
   int done = 0;
 
   // After pass `done` of `left` the records are in the output, or in A if an even number of passes
-  // comes between.
+  // comes between. In place the output is the input and B, which the first pass may not write; an
+  // odd last one leaves them in A.
   __device__ __forceinline__ uint8_t target(int pass) const {
+    if (in_place) return pass % 2 == 0 ? kToA : pass == left - 1 ? kToOutput : kToB;
     return pass == left - 1 ? kToOutput : (left - 2 - pass) % 2 ? kToB : kToA;
   }
   __device__ __forceinline__ uint8_t next_role() {
@@ -39,7 +42,8 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   int varying = 0;
   for (int p = 0; p < args.passes; ++p) varying += same[p] < 1;
   const bool copy = varying == 0 || (whole && !state.not_sorted);
-  if (copy || (whole && !state.not_reversed)) {
+  if (copy && args.in_place) return;
+  if (copy || (whole && !state.not_reversed && !args.in_place)) {
     state.role[0][0] = copy ? kCopy : kMirror;
     args.space.active[0] = 1;
     return;
@@ -58,9 +62,10 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
     for (int p = 0; p < lowest; ++p) more |= same[p] < 1;
     if (!more) lowest = 0;
   }
-  Round first{0, 0};
+  Round first{0, 0, args.in_place};
   for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
-  Round second{varying, first.left};
+  Round second{varying, first.left, false};
+  if (args.in_place) state.unfinished = first.left % 2;
   state.window = lowest * 8;
   for (int p = 0; p < args.passes; ++p) {
     if (same[p] == 1) continue;
@@ -380,6 +385,25 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   }
 }
 
+// In place: keys that an odd number of passes left in A.
+__global__ void __launch_bounds__(kThreads)
+    sort_bring_back(const __grid_constant__ SweepArgs args) {
+  cudaGridDependencySynchronize();
+  for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    const TilePlace place = tile_place(args, tile);
+    if (!args.space.state[place.row].unfinished) continue;
+    const int64_t begin = place.in_row * args.tile, left = place.span.n - begin;
+    by_width(args.sort, [&](auto elements) {
+      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
+      const Element* const from = static_cast<const Element*>(args.space.keys[0]);
+#pragma unroll 8
+      for (int i = threadIdx.x; i < args.tile; i += kThreads)
+        if (i < left)
+          elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);
+    });
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) sort_clear(uint4* memory, int64_t count) {
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
        i += int64_t{gridDim.x} * kThreads)
@@ -400,6 +424,11 @@ cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cu
 template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
+  if (args.in_place) {
+    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
+    shape.dependent = true;
+    return launch(sort_bring_back, shape, stream, args);
+  }
   if constexpr (sizeof(Record) == 8) {
     if (!args.mend) return cudaSuccess;
     const int64_t blocks = plan.grid / sort_tuning::kBlocksPerSm * kMendBlocksPerSm + 1;
@@ -450,8 +479,8 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles,      plan.tile,
-                       plan.passes, plan.side, plan.mend,          plan.wide_status};
+  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles, plan.tile,
+                       plan.passes, plan.side, plan.in_place,      plan.mend,  plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

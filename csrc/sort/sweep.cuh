@@ -32,6 +32,7 @@ struct SweepArgs {
   int tile;  // records
   int passes;
   int side;  // bytes of an index beside its key
+  bool in_place;
   bool mend;
   bool wide_status;
 };
