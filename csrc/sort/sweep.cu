@@ -356,6 +356,33 @@ __device__ void take_tile(const SweepArgs& args, int round, int pass, bool again
   }
 }
 
+// Has L2 fetch bytes [from, end).
+__device__ __forceinline__ void fetch(const unsigned char* from, const unsigned char* end) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const auto first = reinterpret_cast<uintptr_t>(from + 15) & ~uintptr_t{15};
+  const auto bytes = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(end) - first) & ~15u;
+  if (end > from + 31)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
+#endif
+}
+
+// Has L2 fetch what will be read when all blocks have done a tile more; one thread.
+template <class Record, class Side>
+__device__ __forceinline__ void fetch_later(const SweepArgs& args, int round, int pass,
+                                            int64_t tile) {
+  if (args.space.tile_row || tile >= args.tiles) return;
+  const TilePlace place = tile_place(args, tile);
+  const int source = args.space.state[place.row].role[round][pass] & 3;
+  const int64_t left = place.span.n - place.in_row * args.tile;
+  const int64_t first = place.span.start + place.in_row * args.tile;
+  const int count = static_cast<int>(left < args.tile ? left : args.tile);
+  const int bytes = source == kFromInput ? args.sort.bytes : static_cast<int>(sizeof(Record));
+  const void* const from =
+      source == kFromInput ? args.sort.input : args.space.keys[source == kFromB];
+  const auto* const start = static_cast<const unsigned char*>(from) + first * bytes;
+  if (source) fetch(start, start + int64_t{count} * bytes);
+}
+
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
@@ -371,6 +398,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     if (threadIdx.x == 0) take_tile<Record, Side>(args, round, pass, again, at, task);
     __syncthreads();
     if (task.role == 0) return;
+    if (threadIdx.x == 0) fetch_later<Record, Side>(args, round, pass, at + gridDim.x);
     if (task.role & (kCopy | kMirror)) {
       move_tile(args, task.place, task.begin, task.count, task.role & kMirror);
       continue;
