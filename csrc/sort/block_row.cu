@@ -2,7 +2,7 @@
 // Digits in which the row's keys agree are left out. Ranks are taken the optimistic way; whoever
 // writes the row looks whether it is in order, and if it is not, the block sorts it again exactly.
 #include "common/launch.h"
-#include "sort/tile.cuh"
+#include "sort/wide_rank.cuh"
 
 namespace gpuprims {
 namespace {
@@ -13,6 +13,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     sort_block(const __grid_constant__ SortArgs args) {
   using T = Tile<kThreads, kItems>;
   constexpr int kBatch = 8;
+  constexpr bool kWide = sizeof(Word) == 4 && kItems > 16 && WideRank<T>::kServes;
   const T tile(dynamic_memory, sizeof(Word));
   Word* const waiting = tile.template waiting<Word>();
   uint16_t* const side = reinterpret_cast<uint16_t*>(dynamic_memory + T::bytes(sizeof(Word)));
@@ -37,30 +38,35 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     atomicOr(&ones, static_cast<unsigned long long>(some));
     atomicOr(&zeros, static_cast<unsigned long long>(lacking));
     __syncthreads();
-    const uint64_t differ = (ones & zeros) >> args.begin_bit;
-    for (int pass = 0; args.begin_bit + pass * 8 < args.end_bit; ++pass) {
-      const Digit digit = digit_at(args, pass, false);
-      if (!(static_cast<uint32_t>(differ >> (pass * 8)) & digit.mask)) continue;
+    const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
+    for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
+      low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
+      const int bits = min(kWide && !exact ? WideRank<T>::kBits : 8, width - low);
+      const Digit digit{args.begin_bit + low, (1u << bits) - 1};
+      low += bits;
       typename T::Ranks rank;
       {
         Word keys[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
-        tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
-        if (T::has_some(n)) {
-#pragma unroll
-          for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
+        if constexpr (kWide) {
+          if (!exact)
+            WideRank<T>{tile}.rank(rank, keys, n, digit);
+          else
+            tile.rank(rank, keys, n, digit, false, [](int, uint32_t) {});
+        } else {
+          tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
         }
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
       }
       if constexpr (kSide) {
         uint16_t index[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) index[i] = side[T::place(i)];
         __syncthreads();
-        if (T::has_some(n)) {
 #pragma unroll
-          for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
-        }
+        for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
       }
       __syncthreads();
     }

@@ -223,10 +223,8 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
         LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
             .announce(task.place.in_row, d, mine);
     });
-    if (T::has_some(task.count)) {
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
-    }
+    for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
   }
   if (t < kDigits && !task.again) offsets[t] = digit_offset(args, task, t, mine, tile.starts[t]);
   __syncthreads();
@@ -280,17 +278,15 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
   if constexpr (kSide) {
     __syncthreads();
     Index* const moving = tile.template waiting<Index>();
-    if (T::has_some(count)) {
-      if (source == kFromInput) {
+    if (source == kFromInput) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) moving[rank[i]] = static_cast<Index>(begin + T::place(i));
-      } else {
-        const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
-        Index index[kItems];
-        load_records<T>(index, count, [&](int i) { return from[i]; });
+      for (int i = 0; i < kItems; ++i) moving[rank[i]] = static_cast<Index>(begin + T::place(i));
+    } else {
+      const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
+      Index index[kItems];
+      load_records<T>(index, count, [&](int i) { return from[i]; });
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
-      }
+      for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
     }
     __syncthreads();
     Index* const to_side =

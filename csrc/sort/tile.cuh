@@ -43,11 +43,6 @@ struct Tile {
   static __device__ __forceinline__ int place(int i) {
     return threadIdx.x / 32 * kWarpRecords + threadIdx.x % 32 + i * 32;
   }
-  // Whether this thread's warp has any of `count` records.
-  static __device__ __forceinline__ bool has_some(int count) {
-    return static_cast<int>(threadIdx.x / 32) * kWarpRecords < count;
-  }
-
   __device__ __forceinline__ void clear(bool masks) const {
     uint4* const words = reinterpret_cast<uint4*>(stage);
     constexpr int kWords = kCountBytes / 16;
@@ -85,21 +80,17 @@ struct Tile {
     __syncthreads();
     uint32_t* const table = reinterpret_cast<uint32_t*>(stage) + threadIdx.x / 32 * kDigits;
     const int mine = count - place(0);  // record i is one of the tile's where i * 32 is less
-    if (has_some(count)) {
-      if (optimistic)
-        add_in_turn(rank, records, mine, digit, table);
-      else
-        mark_and_read(rank, records, mine, digit, table);
-    }
+    if (optimistic)
+      add_in_turn(rank, records, mine, digit, table);
+    else
+      mark_and_read(rank, records, mine, digit, table);
     __syncthreads();
     start_digits(counted);
     __syncthreads();
     digit.low = opaque(digit.low);
-    if (has_some(count)) {
 #pragma unroll
-      for (int i = 0; i < kItems; ++i)
-        if (i * 32 < mine) rank.add(i, table[digit.of(records[i])]);
-    }
+    for (int i = 0; i < kItems; ++i)
+      if (i * 32 < mine) rank.add(i, table[digit.of(records[i])]);
     __syncthreads();  // the tables may go
   }
 

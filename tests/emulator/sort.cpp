@@ -238,6 +238,7 @@ int main(int count, char** words) {
     }
     check<uint32_t>(Dtype::u32, 1, 8192, data, seed);
     check<uint32_t>(Dtype::u32, 2, 3000, data, seed, {.indices = false, .in_place = true});
+    check<float>(Dtype::f32, 1, 20000 + 7 * seed, data, seed, {.descending = odd});
     check<double>(Dtype::f64, 2, 300, data, seed, {.indices = false, .in_place = true});
     const SortAlgo sweep = SortAlgo::sweep;
     for (int64_t n : {1, 8191, 8193, 20000}) {
