@@ -355,6 +355,14 @@ class TestOutOfCore:
         assert torch.equal(bits(got), bits(values))
         assert torch.equal(bits(keys), before)
 
+    def test_a_last_chunk_of_any_length(self, device):
+        budget = 400_000
+        chunk = budget // (2 * (2 * 4 + 8 + 8))
+        for more in (1, 2, 7, chunk // 20, chunk // 2, chunk - 1):
+            keys = torch.randn(4 * chunk + more)
+            got = sort_out_of_core(keys, budget=budget, device=device)[0]
+            assert torch.equal(got, keys.sort().values)
+
     def test_constant_and_tiny(self, device):
         for n in (0, 1, 5, 1000):
             keys = torch.ones(n)

@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
     for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
       low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
-      const int bits = min(kWide && !exact ? WideRank<T>::kBits : 8, width - low);
+      const int most = kWide && !exact ? WideRank<T>::kBits : 8;
+      const int bits = most < width - low ? most : width - low;
       const Digit digit{args.begin_bit + low, (1u << bits) - 1};
       low += bits;
       typename T::Ranks rank;
