@@ -2,7 +2,7 @@
 // Digits in which the row's keys agree are left out. Ranks are taken the optimistic way; whoever
 // writes the row looks whether it is in order, and if it is not, the block sorts it again exactly.
 #include "common/launch.h"
-#include "sort/wide_rank.cuh"
+#include "sort/tile.cuh"
 
 namespace gpuprims {
 namespace {
@@ -13,7 +13,6 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     sort_block(const __grid_constant__ SortArgs args) {
   using T = Tile<kThreads, kItems>;
   constexpr int kBatch = 8;
-  constexpr bool kWide = sizeof(Word) == 4 && kItems > 16 && WideRank<T>::kServes;
   const T tile(dynamic_memory, sizeof(Word));
   Word* const waiting = tile.template waiting<Word>();
   uint16_t* const side = reinterpret_cast<uint16_t*>(dynamic_memory + T::bytes(sizeof(Word)));
@@ -41,8 +40,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
     for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
       low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
-      const int most = kWide && !exact ? WideRank<T>::kBits : 8;
-      const int bits = most < width - low ? most : width - low;
+      const int bits = width - low < 8 ? width - low : 8;
       const Digit digit{args.begin_bit + low, (1u << bits) - 1};
       low += bits;
       typename T::Ranks rank;
@@ -50,14 +48,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
         Word keys[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
-        if constexpr (kWide) {
-          if (!exact)
-            WideRank<T>{tile}.rank(rank, keys, n, digit);
-          else
-            tile.rank(rank, keys, n, digit, false, [](int, uint32_t) {});
-        } else {
-          tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
-        }
+        tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
 #pragma unroll
         for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
       }

@@ -5,22 +5,7 @@
 namespace gpuprims {
 namespace {
 
-// A digit has 16 counters, one for each lane of half a warp, in banks of their own: two lanes at
-// most wait for each other, where one counter a digit makes 3.5 of 32 random ones wait. Counters of
-// 8-byte keys leave room for one block on a multiprocessor.
-constexpr int kColumns = 16;
-template <class Key>
-constexpr int count_blocks_per_sm() {
-  return sizeof(Key) == 8 ? 1 : 2;
-}
-template <class Key>
-constexpr int count_threads() {
-  return 1024 / count_blocks_per_sm<Key>();
-}
-template <class Key>
-constexpr int count_bytes() {
-  return sizeof(Key) * kDigits * kColumns * 4;
-}
+constexpr int kCountThreads = 512, kCountBlocksPerSm = 2;
 
 // What the keys of a row's part say about its order.
 struct Trend {
@@ -35,18 +20,16 @@ struct Trend {
 };
 
 template <class Key, class Word>
-__global__ void __launch_bounds__(count_threads<Key>(), count_blocks_per_sm<Key>())
+__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     sort_count(const __grid_constant__ SweepArgs args,
                const __grid_constant__ OrderParams<Word> order) {
-  constexpr int kThreads = count_threads<Key>(), kPasses = sizeof(Key), kVectors = 4;
+  constexpr int kThreads = kCountThreads, kPasses = sizeof(Key), kVectors = 4;
   constexpr int kEach = 16 / sizeof(Key);
-  uint32_t* const counts =
-      reinterpret_cast<uint32_t*>(dynamic_memory);  // [passes][digits][columns]
+  __shared__ uint32_t counts[kPasses][kDigits];
   const int t = threadIdx.x, lane = t & 31;
-  cudaTriggerProgrammaticLaunchCompletion();
-  for (int i = t; i < count_bytes<Key>() / 16; i += kThreads)
-    reinterpret_cast<uint4*>(dynamic_memory)[i] = make_uint4(0, 0, 0, 0);
+  for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
+  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
@@ -56,13 +39,11 @@ __global__ void __launch_bounds__(count_threads<Key>(), count_blocks_per_sm<Key>
                     : width >= static_cast<int>(sizeof(Word)) * 8 ? ~Word(0)
                                                                   : (Word(1) << width) - 1;
   const int shift = width <= 0 ? 0 : low;
-  uint32_t* const mine = counts + t % kColumns;
   const auto count = [&](Word key) {
     const Word window = (key >> shift) & mask;
 #pragma unroll
     for (int p = 0; p < kPasses; ++p)
-      atomicAdd(mine + (p * kDigits + (static_cast<uint32_t>(window >> (p * 8)) & 255)) * kColumns,
-                1u);
+      atomicAdd(&counts[p][static_cast<uint32_t>(window >> (p * 8)) & 255], 1u);
   };
   // A block's tiles follow each other: counts are handed on once a row.
   const int64_t each = (tiles + gridDim.x - 1) / gridDim.x;
@@ -129,13 +110,8 @@ __global__ void __launch_bounds__(count_threads<Key>(), count_blocks_per_sm<Key>
     unsigned long long* const sums = reinterpret_cast<unsigned long long*>(args.space.counts) +
                                      place.row * args.passes * kDigits;
     for (int i = t; i < kPasses * kDigits; i += kThreads) {
-      uint32_t found = 0;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {  // lanes begin at different columns, in different banks
-        uint32_t* const column = counts + i * kColumns + (c + t / 2) % kColumns;
-        found += *column;
-        *column = 0;
-      }
+      const uint32_t found = counts[0][i];
+      counts[0][i] = 0;
       if (found && i < args.passes * kDigits)
         atomicAdd(sums + i, static_cast<unsigned long long>(found));
     }

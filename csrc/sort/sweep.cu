@@ -352,33 +352,6 @@ __device__ void take_tile(const SweepArgs& args, int round, int pass, bool again
   }
 }
 
-// Has L2 fetch bytes [from, end).
-__device__ __forceinline__ void fetch(const unsigned char* from, const unsigned char* end) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto first = reinterpret_cast<uintptr_t>(from + 15) & ~uintptr_t{15};
-  const auto bytes = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(end) - first) & ~15u;
-  if (end > from + 31)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(bytes) : "memory");
-#endif
-}
-
-// Has L2 fetch what will be read when all blocks have done a tile more; one thread.
-template <class Record, class Side>
-__device__ __forceinline__ void fetch_later(const SweepArgs& args, int round, int pass,
-                                            int64_t tile) {
-  if (args.space.tile_row || tile >= args.tiles) return;
-  const TilePlace place = tile_place(args, tile);
-  const int source = args.space.state[place.row].role[round][pass] & 3;
-  const int64_t left = place.span.n - place.in_row * args.tile;
-  const int64_t first = place.span.start + place.in_row * args.tile;
-  const int count = static_cast<int>(left < args.tile ? left : args.tile);
-  const int bytes = source == kFromInput ? args.sort.bytes : static_cast<int>(sizeof(Record));
-  const void* const from =
-      source == kFromInput ? args.sort.input : args.space.keys[source == kFromB];
-  const auto* const start = static_cast<const unsigned char*>(from) + first * bytes;
-  if (source) fetch(start, start + int64_t{count} * bytes);
-}
-
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
@@ -466,10 +439,7 @@ cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t
 
 template <class Key>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  constexpr int kPerSm = sort_tuning::kBlocksPerSm / count_blocks_per_sm<Key>();
-  LaunchShape shape{dim3(static_cast<unsigned>((plan.grid + kPerSm - 1) / kPerSm)),
-                    dim3(count_threads<Key>())};
-  shape.smem = count_bytes<Key>();
+  LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kCountThreads)};
   LaunchShape rows{
       dim3(static_cast<unsigned>(std::clamp<int64_t>(args.sort.rows, 1, plan.grid * 2))),
       dim3(kDigits)};

@@ -77,18 +77,9 @@ struct LookBack {
   }
 
   // The count of all tiles before; announces it with this tile's. Several tiles are looked at
-  // together: their words come from L2. Among a row's first tiles, which start at once, nobody
-  // knows all of the count for long, and more are.
+  // together: their words come from L2.
   __device__ __forceinline__ Status before(int64_t tile, int digit, uint32_t count) const {
-    if (sizeof(Status) == 4 && tile < kStartTogether) return look<32>(tile, digit, count);
-    return look<8>(tile, digit, count);
-  }
-
- private:
-  static constexpr int kStartTogether = 512;
-
-  template <int kTogether>
-  __device__ __forceinline__ Status look(int64_t tile, int digit, uint32_t count) const {
+    constexpr int kTogether = 8;
     Status sum = 0;
     bool done = tile == 0;
     for (int64_t at = tile - 1; !done;) {
