@@ -29,7 +29,6 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
   const int t = threadIdx.x, lane = t & 31;
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
-  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);

@@ -85,7 +85,6 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ uint64_t sums[kDigits / 32];
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
-  cudaTriggerProgrammaticLaunchCompletion();
   cudaGridDependencySynchronize();
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
@@ -171,56 +170,12 @@ __device__ __forceinline__ uint64_t bits_between(int low, int high) {
   return high <= low ? 0 : ~uint64_t{0} >> (64 - (high - low)) << low;
 }
 
-// Takes the next tile in which this pass has something to do; one thread.
-template <class Record, class Side>
-__device__ __noinline__ void take_tile(const SweepArgs& args, int round, int pass, PassTask& task) {
-  constexpr int kSize = PassTile<Record>::kSize;
-  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
-  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
-  const int64_t tiles = tile_count(args);
-  while (true) {
-    const int64_t at = atomicAdd(&args.space.next[round * kMaxPasses + pass], 1u);
-    task.role = 0;
-    if (at >= tiles) return;
-    task.place = tile_place(args, at);
-    const RowState& state = args.space.state[task.place.row];
-    const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) continue;
-    const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
-    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
-    task.pass = pass, task.role = role, task.again = false;
-    task.count = static_cast<int>(left < kSize ? left : kSize);
-    task.first_tile = at - task.place.in_row, task.begin = begin;
-    task.digit = digit_at(args.sort, pass, args.sort.packed);
-    task.packed = args.sort.packed;
-    task.narrow = kMayPack && state.narrow;
-    task.shift = 0;
-    if (task.narrow) {
-      task.packed = true;
-      task.shift = state.narrow - 1;
-      const uint64_t some = args.sort.order64.encode(
-          static_cast<const uint64_t*>(args.sort.input)[task.place.span.start]);
-      task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
-      task.digit.low += 32 - task.shift;
-    }
-    task.exact = args.sort.exact || (args.side && !mended && !task.narrow);
-    task.rising = 0;
-    const int end = digit_end(task.digit);
-    if (task.exact || mended) return;
-    if (task.packed)
-      task.rising = bits_between(task.narrow ? 32 : args.sort.begin_bit + 32, end) | 0xffffffff;
-    else if ((role & 3) != kFromInput)  // keys alone may come in any order into the first pass
-      task.rising = bits_between(0, end);
-    return;
-  }
-}
-
 // Record: as it lies in A and B; Side: the index beside it, or None. Returns whether some records
 // of a digit are out of order, which optimistic ranks can lead to; then the tile is to be done
-// again. `take_next` is called by one thread while others look back.
-template <class Record, class Side, class Take>
+// again.
+template <class Record, class Side>
 __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask& task,
-                                          int64_t* offsets, const Take& take_next) {
+                                          int64_t* offsets) {
   using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
@@ -271,7 +226,6 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
     for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
   }
   if (t < kDigits && !task.again) offsets[t] = digit_offset(args, task, t, mine, tile.starts[t]);
-  if (t == kDigits && !task.again) take_next();
   __syncthreads();
   const Digit digit{opaque(task.digit.low), task.digit.mask};
   const int count = task.count, source = task.role & 3, target = task.role & 12;
@@ -352,36 +306,76 @@ __device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask&
   return falls;
 }
 
+// Takes the next tile in which this pass has something to do, or the last one again; one thread.
+template <class Record, class Side>
+__device__ void take_tile(const SweepArgs& args, int round, int pass, bool again, int64_t& at,
+                          PassTask& task) {
+  constexpr int kSize = PassTile<Record>::kSize;
+  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
+  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
+  const int64_t tiles = tile_count(args);
+  while (true) {
+    if (!again) at = atomicAdd(&args.space.next[round * kMaxPasses + pass], 1u);
+    task.role = 0;
+    if (at >= tiles) return;
+    task.place = tile_place(args, at);
+    const RowState& state = args.space.state[task.place.row];
+    const int role = state.role[round][pass];
+    if (role == 0 || (round && !state.unfinished)) continue;
+    const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
+    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
+    task.pass = pass, task.role = role, task.again = again;
+    task.count = static_cast<int>(left < kSize ? left : kSize);
+    task.first_tile = at - task.place.in_row, task.begin = begin;
+    task.digit = digit_at(args.sort, pass, args.sort.packed);
+    task.packed = args.sort.packed;
+    task.narrow = kMayPack && state.narrow;
+    task.shift = 0;
+    if (task.narrow) {
+      task.packed = true;
+      task.shift = state.narrow - 1;
+      const uint64_t some = args.sort.order64.encode(
+          static_cast<const uint64_t*>(args.sort.input)[task.place.span.start]);
+      task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
+      task.digit.low += 32 - task.shift;
+    }
+    task.exact = again || args.sort.exact || (args.side && !mended && !task.narrow);
+    task.rising = 0;
+    const int end = digit_end(task.digit);
+    if (task.exact || mended) return;
+    if (task.packed)
+      task.rising = bits_between(task.narrow ? 32 : args.sort.begin_bit + 32, end) | 0xffffffff;
+    else if ((role & 3) != kFromInput)  // keys alone may come in any order into the first pass
+      task.rising = bits_between(0, end);
+    return;
+  }
+}
+
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
   __shared__ int64_t offsets[kDigits];
-  __shared__ PassTask tasks[2];  // this tile's and the next one's
-  cudaTriggerProgrammaticLaunchCompletion();
+  __shared__ int64_t at;
+  __shared__ PassTask task;
   cudaGridDependencySynchronize();
   if (!args.space.active[round * kMaxPasses + pass] || (round && !*args.space.repeat)) return;
-  if (threadIdx.x == 0) take_tile<Record, Side>(args, round, pass, tasks[0]);
-  __syncthreads();
-  for (int now = 0;;) {
-    PassTask& task = tasks[now];
-    const auto take_next = [&] { take_tile<Record, Side>(args, round, pass, tasks[now ^ 1]); };
+  bool again = false;  // the last tile is to be done again, the exact way
+  while (true) {
+    __syncthreads();
+    if (threadIdx.x == 0) take_tile<Record, Side>(args, round, pass, again, at, task);
+    __syncthreads();
     if (task.role == 0) return;
-    bool falls = false;
     if (task.role & (kCopy | kMirror)) {
       move_tile(args, task.place, task.begin, task.count, task.role & kMirror);
-      if (threadIdx.x == 0) take_next();
-    } else if constexpr (sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>) {
-      falls = task.narrow ? pass_tile<Record, None>(args, task, offsets, take_next)
-                          : pass_tile<Record, Side>(args, task, offsets, take_next);
-    } else {
-      falls = pass_tile<Record, Side>(args, task, offsets, take_next);
-    }
-    if (!__syncthreads_or(falls)) {
-      now ^= 1;
       continue;
     }
-    if (threadIdx.x == 0) task.again = task.exact = true, task.rising = 0;
-    __syncthreads();
+    bool falls;
+    if constexpr (sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>)
+      falls = task.narrow ? pass_tile<Record, None>(args, task, offsets)
+                          : pass_tile<Record, Side>(args, task, offsets);
+    else
+      falls = pass_tile<Record, Side>(args, task, offsets);
+    again = __syncthreads_or(falls);
   }
 }
 
