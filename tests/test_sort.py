@@ -158,6 +158,71 @@ class TestValues:
             torch.set_num_threads(threads)
 
 
+class TestInPlace:
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    @pytest.mark.parametrize("shape", [(150_000,), (2, 40_000), (3, 9000), (300, 70), (1,), ()], ids=str)
+    def test_as_sort_keys(self, device, dtype, shape):
+        for ties in (False, True):
+            for descending in (False, True):
+                x = random_input(shape, dtype, np.random.default_rng(1), ties).to(device)
+                expected, version = sort_keys(x, -1, descending), x._version
+                assert sort_keys(x, descending=descending, inplace=True) is not None
+                assert torch.equal(bits(x), bits(expected)) and x._version > version
+
+    @pytest.mark.parametrize("kind", DISTRIBUTIONS)
+    def test_distributions(self, device, kind):
+        x = DISTRIBUTIONS[kind]((2, 100_000)).to(device)
+        expected = sort_keys(x)
+        result = sort_keys(x, inplace=True)
+        assert result.data_ptr() == x.data_ptr() and torch.equal(bits(x), bits(expected))
+
+    @pytest.mark.parametrize("bits_of", [1, 8, 9, 17, 25, 33, 62])
+    def test_any_number_of_passes(self, device, bits_of):
+        x = torch.randint(0, 1 << bits_of, (50_000,), device=device)
+        for keys in (x, x.to(torch.int32), x << 1):
+            expected = torch.sort(keys).values
+            assert torch.equal(sort_keys(keys, inplace=True), expected)
+
+    def test_other_layouts(self, device):
+        assert sort_keys(torch.ones(2, 0, device=device), inplace=True).shape == (2, 0)
+        x = torch.randn(50, 30, device=device)
+        expected = x.sort(0).values
+        assert sort_keys(x, 0, inplace=True) is x and torch.equal(x, expected)
+        x = torch.randn(50, 30, device=device)
+        expected = x.sort(0).values
+        assert sort_keys(x.mT, 1, inplace=True).data_ptr() == x.data_ptr() and torch.equal(x, expected)
+
+    def test_errors(self, device):
+        x = torch.randn(5, device=device, requires_grad=True)
+        with pytest.raises(RuntimeError, match="sort_keys: inplace needs an input that requires no gradient"):
+            sort_keys(x, inplace=True)
+        with pytest.raises(RuntimeError, match="sort_keys: dtype complex64 is not supported"):
+            sort_keys(torch.zeros(3, dtype=torch.complex64, device=device), inplace=True)
+        with pytest.raises(RuntimeError, match="sort_keys: dim must be between -1 and 0, got 1"):
+            sort_keys(x.detach(), 1, inplace=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_exact_ranks():
+    """GPUPRIMS_SORT_EXACT=1: the ranks that are the way out where optimistic ones turn out wrong."""
+    code = """if True:
+        import torch, torch_gpuprims as g
+        torch.manual_seed(0)
+        for shape in ((300_000,), (3, 100_003), (20, 30_000), (50, 5000), (200, 1025)):
+            for dtype in (torch.float32, torch.int64, torch.uint8, torch.float16):
+                x = (torch.randn(shape, device="cuda") * 50).to(dtype)
+                for y in (x, x.view(torch.int64) * 2**40 if dtype is torch.int64 else x * 0):
+                    mine, theirs = g.sort(y), torch.sort(y, stable=True)
+                    assert all(map(torch.equal, mine, theirs))
+                    assert torch.equal(g.sort_keys(y), theirs.values)
+                    assert torch.equal(g.argsort(y), theirs.indices)
+        print("exact")"""
+    env = {**os.environ, "GPUPRIMS_SORT_EXACT": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.strip() == "exact", done.stderr
+
+
 class TestByKey:
     @pytest.mark.parametrize("n", [0, 1, 50, 30_000])
     def test_payloads(self, device, n):
@@ -290,6 +355,14 @@ class TestOutOfCore:
         assert torch.equal(bits(got), bits(values))
         assert torch.equal(bits(keys), before)
 
+    def test_a_last_chunk_of_any_length(self, device):
+        budget = 400_000
+        chunk = budget // (2 * (2 * 4 + 8 + 8))
+        for more in (1, 2, 7, chunk // 20, chunk // 2, chunk - 1):
+            keys = torch.randn(4 * chunk + more)
+            got = sort_out_of_core(keys, budget=budget, device=device)[0]
+            assert torch.equal(got, keys.sort().values)
+
     def test_constant_and_tiny(self, device):
         for n in (0, 1, 5, 1000):
             keys = torch.ones(n)
@@ -382,6 +455,13 @@ class TestMemory:
         x = torch.randint(-(2**62), 2**62, (n,), device="cuda")
         assert self.peak(lambda: sort_keys(x), n * 8) <= n * 8 * 1.05 + (4 << 20)
         assert self.peak(lambda: sort(x), n * 16) <= n * 12 * 1.05 + (4 << 20)
+
+    def test_in_place(self):
+        n = 50_000_000
+        x = torch.randint(-(2**62), 2**62, (n,), device="cuda")
+        assert self.peak(lambda: sort_keys(x, inplace=True), 0) <= n * 8 * 1.05 + (4 << 20)
+        rows = torch.randn(1000, 10_000, device="cuda")
+        assert self.peak(lambda: sort_keys(rows, inplace=True), 0) == 0
 
 
 @pytest.mark.gpu

@@ -146,7 +146,9 @@ def argsort(
         return _raise(error, "argsort", input=input)
 
 
-def sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
+def sort_keys(
+    input: torch.Tensor, dim: int = -1, descending: bool = False, *, inplace: bool = False
+) -> torch.Tensor:
     """The elements of each row along `dim` in order, without indices: about half the traffic of `sort`.
 
     Returns a contiguous tensor of input's shape and dtype, with input's own bits. Where elements are equal
@@ -154,9 +156,16 @@ def sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> t
     and of NaNs, which come last, the positive before the negative ones (the other way round where
     descending). Arguments, dtypes and errors as `sort`. The backward pass sorts once more, for the indices.
 
+    inplace: input, which must need no gradient, is sorted where it lies and returned. Rows that fit a
+    multiprocessor then take no memory at all, longer ones a second buffer of keys and 5 %, and 8-byte keys a
+    pass for each of their 8 bytes that vary. A dimension that is not the last of a contiguous tensor is
+    copied. If the call is interrupted, input may be left in any order.
+
     >>> sort_keys(torch.tensor([3, 1, 2], dtype=torch.uint8))
     tensor([1, 2, 3], dtype=torch.uint8)
     """
+    if inplace:
+        return _sort_keys_in_place(input, dim, descending)
     try:
         if plain(input):
             guard = below_autograd()
@@ -169,6 +178,20 @@ def sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> t
         if _explain.enabled:
             _explain.log("sort_keys", input, dim)
         return keys
+    except RuntimeError as error:
+        return _raise(error, "sort_keys", input=input)
+
+
+def _sort_keys_in_place(input: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
+    if input.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("sort_keys: inplace needs an input that requires no gradient")
+    last = input.dim() == 0 or dim in (-1, input.dim() - 1)
+    if not last or not input.is_contiguous():
+        return input.copy_(sort_keys(input, dim, descending))
+    try:
+        _ops._sort_keys_(input, descending)
+        torch.autograd.graph.increment_version(input)
+        return input
     except RuntimeError as error:
         return _raise(error, "sort_keys", input=input)
 

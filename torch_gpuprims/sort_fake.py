@@ -71,6 +71,13 @@ def _sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> 
     return input.new_empty(input.shape)
 
 
+@torch.library.register_fake("gpuprims::_sort_keys_")
+def _sort_keys_in_place(input: torch.Tensor, descending: bool = False) -> torch.Tensor:
+    _check("sort_keys", input, -1)
+    torch._check(input.is_contiguous(), lambda: "sort_keys: input must be contiguous")
+    return input
+
+
 @torch.library.register_fake("gpuprims::segment_sort")
 def _segment_sort(
     keys: torch.Tensor, indptr: torch.Tensor, descending: bool = False, index_bits: int = 64

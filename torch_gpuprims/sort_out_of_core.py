@@ -193,7 +193,7 @@ def _blocks(runs: list[_Columns], size: int, descending: bool) -> Iterator[_Colu
     spacing = max(1, size // (4 * len(runs)))
     samples, run_of, at = [], [], []
     for r, columns in enumerate(runs):
-        positions = torch.arange(spacing - 1, len(columns[0]), spacing)
+        positions = torch.arange(len(columns[0]) // spacing) * spacing + (spacing - 1)
         samples.append(columns[0][positions])
         run_of.append(torch.full_like(positions, r))
         at.append(positions)

@@ -31,23 +31,24 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
       some |= key, lacking |= ~key;
       waiting[i] = static_cast<Word>(key);
     });
-    for (int i = n + t; i < T::kSize; i += kThreads) waiting[i] = ~Word(0);  // they stay last
     if (kSide)
       for (int i = t; i < T::kSize; i += kThreads) side[i] = static_cast<uint16_t>(i);
     __syncthreads();
     atomicOr(&ones, static_cast<unsigned long long>(some));
     atomicOr(&zeros, static_cast<unsigned long long>(lacking));
     __syncthreads();
-    const uint64_t differ = (ones & zeros) >> args.begin_bit;
-    for (int pass = 0; args.begin_bit + pass * 8 < args.end_bit; ++pass) {
-      const Digit digit = digit_at(args, pass, false);
-      if (!(static_cast<uint32_t>(differ >> (pass * 8)) & digit.mask)) continue;
+    const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
+    for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
+      low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
+      const int bits = width - low < 8 ? width - low : 8;
+      const Digit digit{args.begin_bit + low, (1u << bits) - 1};
+      low += bits;
       typename T::Ranks rank;
       {
         Word keys[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
-        tile.rank(rank, keys, digit, !exact, [](int, uint32_t) {});
+        tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
 #pragma unroll
         for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
       }

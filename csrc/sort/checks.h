@@ -37,6 +37,12 @@ inline SortShape check_sort(const char* op, const Tensor& input, int64_t dim) {
   return shape;
 }
 
+inline SortShape check_sort_in_place(const Tensor& input) {
+  SortShape shape = check_sort("sort_keys", input, -1);
+  check(input.is_contiguous(), "sort_keys: input must be contiguous");
+  return shape;
+}
+
 // The bits that count, with -1 resolved.
 inline int64_t check_bits(const char* op, Dtype dtype, int64_t begin_bit, int64_t end_bit) {
   const int64_t width = dtype_bytes(dtype) * 8;

@@ -74,6 +74,15 @@ Tensor sort_keys_cpu(const Tensor& input, int64_t dim, bool descending) {
               .values;
 }
 
+Tensor sort_keys_in_place_cpu(const Tensor& input, bool descending) {
+  const SortShape shape = check_sort_in_place(input);
+  const Result sorted = sort_dim("sort_keys", input, shape, descending, true, false, 64,
+                                 {0, dtype_bytes(shape.dtype) * 8});
+  std::memcpy(input.mutable_data_ptr(), sorted.values->const_data_ptr(),
+              input.numel() * dtype_bytes(shape.dtype));
+  return input;
+}
+
 // Offsets that are wrong leave values as 0 or NaN bits and indices -1, as the kernels for CUDA do.
 void fill_bad(const Problem& p, int64_t n) {
   std::memset(p.values, is_floating(p.dtype) ? 0xff : 0, n * dtype_bytes(p.dtype));
@@ -125,5 +134,6 @@ STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
   m.impl("sort", TORCH_BOX(&gpuprims::sort_cpu));
   m.impl("argsort", TORCH_BOX(&gpuprims::argsort_cpu));
   m.impl("sort_keys", TORCH_BOX(&gpuprims::sort_keys_cpu));
+  m.impl("_sort_keys_", TORCH_BOX(&gpuprims::sort_keys_in_place_cpu));
   m.impl("segment_sort", TORCH_BOX(&gpuprims::segment_sort_cpu));
 }

@@ -37,7 +37,7 @@ struct Result {
 
 Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, bool descending,
                 bool want_values, bool want_indices, int64_t index_bits, int64_t begin_bit,
-                int64_t end_bit) {
+                int64_t end_bit, bool in_place = false) {
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
   const Tensor source = rows_last(input, shape.dim, shape.last);
@@ -50,13 +50,14 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       static_cast<int>(begin_bit),
                       static_cast<int>(end_bit),
                       device_info(device).sms,
-                      forced_algo()};
+                      forced_algo(),
+                      in_place};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;
   args.input = source.const_data_ptr();
   if (want_values) {
-    result.values = empty_as(op, source, input.scalar_type());
+    result.values = in_place ? input : empty_as(op, source, input.scalar_type());
     args.values = result.values->mutable_data_ptr();
   }
   if (want_indices) {
@@ -110,6 +111,13 @@ Tensor sort_keys_cuda(const Tensor& input, int64_t dim, bool descending) {
   const SortShape shape = check_sort("sort_keys", input, dim);
   return *sort_dim("sort_keys", input, shape, descending, true, false, 64, 0,
                    dtype_bytes(shape.dtype) * 8)
+              .values;
+}
+
+Tensor sort_keys_in_place_cuda(const Tensor& input, bool descending) {
+  const SortShape shape = check_sort_in_place(input);
+  return *sort_dim("sort_keys", input, shape, descending, true, false, 64, 0,
+                   dtype_bytes(shape.dtype) * 8, true)
               .values;
 }
 
@@ -200,5 +208,6 @@ STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("sort", TORCH_BOX(&gpuprims::sort_cuda));
   m.impl("argsort", TORCH_BOX(&gpuprims::argsort_cuda));
   m.impl("sort_keys", TORCH_BOX(&gpuprims::sort_keys_cuda));
+  m.impl("_sort_keys_", TORCH_BOX(&gpuprims::sort_keys_in_place_cuda));
   m.impl("segment_sort", TORCH_BOX(&gpuprims::segment_sort_cuda));
 }

@@ -18,7 +18,7 @@ struct RowState {
   uint32_t not_reversed;  // some key is not less than the one before it (keys alone: is greater)
   uint16_t window;        // not 0: the first round sorts by the bits from this one up
   uint16_t narrow;        // not 0: keys vary in 32 bits at most, from number narrow - 1 up
-  uint32_t unfinished;    // the window was not enough
+  uint32_t unfinished;    // the window was not enough; in place: the sorted keys are in A
   uint8_t role[2][kMaxPasses];  // in each round
 };
 

@@ -69,29 +69,70 @@ struct MendedRow {
     return run_end(first, same) - first > kLongestRun;
   }
 
+  // Whether element i can be in a run too long to mend: one reaches that far to one side.
+  __device__ __forceinline__ bool has_far_kin(int64_t i, uint64_t same) const {
+    constexpr int kFar = kLongestRun / 2;
+    return (i >= kFar && upper(i - kFar) == same) || (i + kFar < n && upper(i + kFar) == same);
+  }
+
   // Elements i and i + 1 agree in the window. Sorts their run if it starts here; true if the run is
-  // out of order and too long. Most runs have two elements: all about them is read at once.
+  // out of order and too long. Most runs have two elements, nearly all no more than kFew: all about
+  // those is read at once, as whoever reads step by step is waited for by all others.
   __device__ __forceinline__ bool look(int64_t i) const {
-    const uint64_t value = values()[i], next = values()[i + 1];
-    const uint64_t same = upper(i);
-    const bool first = i == 0 || upper(i - 1) != same;
-    const bool more = i + 2 < n && upper(i + 2) == same;
+    constexpr int kFew = 4;
     const auto& order = args.sort.order64;
-    const bool swapped = wrong(order.encode(value), i, order.encode(next), i + 1);
-    if (first && !more) {
-      if (!swapped) return false;
-      values()[i] = next;
-      values()[i + 1] = value;
-      if (args.sort.indices) {
-        const int64_t from = index(i);
-        store_index(args.sort, start + i, index(i + 1));
-        store_index(args.sort, start + i + 1, from);
-      }
-      return false;
+    uint64_t value[kFew + 1], key[kFew + 1];
+#pragma unroll
+    for (int b = 0; b <= kFew; ++b) value[b] = i + b < n ? values()[i + b] : 0;
+    const uint64_t before = i > 0 ? values()[i - 1] : 0;
+#pragma unroll
+    for (int b = 0; b <= kFew; ++b) key[b] = order.encode(value[b]);
+    const uint64_t same = key[0] >> window;
+    const bool first = i == 0 || order.encode(before) >> window != same;
+    int count = 1;  // of the run; more than kFew: longer
+    bool rises = true;
+#pragma unroll
+    for (int b = 1; b <= kFew; ++b) {
+      if (count < b || i + b >= n || key[b] >> window != same) continue;
+      count = b + 1;
+      rises &= key[b - 1] < key[b];
     }
-    const bool long_run = swapped && in_long_run(i);
-    if (first) mend_several(i);
-    return long_run;
+    if (!first || count > kFew) {
+      const bool swapped = wrong(key[0], i, key[1], i + 1);
+      const bool long_run = swapped && has_far_kin(i, same) && in_long_run(i);
+      if (first) mend_several(i);
+      return long_run;
+    }
+    if (!rises) sort_few(i, value, key, count);
+    return false;
+  }
+
+ private:
+  template <int kValues>
+  __device__ __forceinline__ void sort_few(int64_t i, uint64_t (&value)[kValues],
+                                           uint64_t (&key)[kValues], int count) const {
+    constexpr int kFew = kValues - 1;
+    int64_t from[kFew];
+#pragma unroll
+    for (int b = 0; b < kFew; ++b) from[b] = b < count ? index(i + b) : 0;
+#pragma unroll
+    for (int a = 1; a < kFew; ++a) {
+#pragma unroll
+      for (int b = a; b > 0; --b) {
+        if (a >= count || key[b - 1] < key[b]) continue;
+        if (key[b - 1] == key[b] && from[b - 1] <= from[b]) continue;
+        const uint64_t v = value[b], k = key[b];
+        const int64_t f = from[b];
+        value[b] = value[b - 1], key[b] = key[b - 1], from[b] = from[b - 1];
+        value[b - 1] = v, key[b - 1] = k, from[b - 1] = f;
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < kFew; ++b) {
+      if (b >= count) continue;
+      values()[i + b] = value[b];
+      if (args.sort.indices) store_index(args.sort, start + i + b, from[b]);
+    }
   }
 };
 

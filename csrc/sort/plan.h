@@ -51,6 +51,7 @@ struct SortProblem {
   int end_bit = 32;
   int sms = 132;
   SortAlgo forced = SortAlgo::automatic;
+  bool in_place = false;  // keys alone, whose output is their input
 };
 
 struct SortPlan {
@@ -66,6 +67,7 @@ struct SortPlan {
   int passes = 0;
   int64_t tiles_per_row = 0;
   int64_t tiles = 0;
+  bool in_place = false;
   bool mend = false;  // rows may be sorted by their upper bits, and what is out of order mended
   bool wide_status = false;
   bool b_keys = false;      // the second buffer is workspace, not the output
@@ -117,7 +119,8 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.packed = p.indices && key <= 4 && p.n <= int64_t{UINT32_MAX};
   plan.side = !p.indices || plan.packed ? 0 : p.n <= int64_t{UINT32_MAX} ? 4 : 8;
   plan.wide_status = p.n >= int64_t{1} << 30;
-  plan.mend = key == 8 && p.values && p.begin_bit == 0 && p.end_bit == 64;
+  plan.in_place = p.in_place;
+  plan.mend = key == 8 && p.values && !p.in_place && p.begin_bit == 0 && p.end_bit == 64;
   const int64_t record = plan.packed ? 8 : key;
   // B holds records between passes: the outputs serve, where they are wide enough.
   plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;

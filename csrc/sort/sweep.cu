@@ -18,11 +18,14 @@ namespace {
 // `before` of all.
 struct Round {
   int left, before;
+  bool in_place;
   int done = 0;
 
   // After pass `done` of `left` the records are in the output, or in A if an even number of passes
-  // comes between.
+  // comes between. In place the output is the input and B, which the first pass may not write; an
+  // odd last one leaves them in A.
   __device__ __forceinline__ uint8_t target(int pass) const {
+    if (in_place) return pass % 2 == 0 ? kToA : pass == left - 1 ? kToOutput : kToB;
     return pass == left - 1 ? kToOutput : (left - 2 - pass) % 2 ? kToB : kToA;
   }
   __device__ __forceinline__ uint8_t next_role() {
@@ -39,7 +42,8 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   int varying = 0;
   for (int p = 0; p < args.passes; ++p) varying += same[p] < 1;
   const bool copy = varying == 0 || (whole && !state.not_sorted);
-  if (copy || (whole && !state.not_reversed)) {
+  if (copy && args.in_place) return;
+  if (copy || (whole && !state.not_reversed && !args.in_place)) {
     state.role[0][0] = copy ? kCopy : kMirror;
     args.space.active[0] = 1;
     return;
@@ -58,9 +62,10 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
     for (int p = 0; p < lowest; ++p) more |= same[p] < 1;
     if (!more) lowest = 0;
   }
-  Round first{0, 0};
+  Round first{0, 0, args.in_place};
   for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
-  Round second{varying, first.left};
+  Round second{varying, first.left, false};
+  if (args.in_place) state.unfinished = first.left % 2;
   state.window = lowest * 8;
   for (int p = 0; p < args.passes; ++p) {
     if (same[p] == 1) continue;
@@ -125,21 +130,28 @@ constexpr int pass_width() {
     return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
 }
 
-// What a pass does with one tile.
+// What a pass does with one tile. In shared memory: in registers, which a thread's records fill, it
+// would be spilled.
 struct PassTask {
-  int pass, role, count;
-  bool optimistic;
+  TilePlace place;
+  Digit digit;
+  int pass, role, count;      // role 0: there is no tile left
+  bool exact;                 // ranks are taken the exact way
+  bool again;                 // the tile was done before, and its place is known
   bool packed;                // records are (32-bit key, 32-bit index)
+  bool narrow;                // ... of an 8-byte key
   int shift;                  // packed records of 8-byte keys: where their 32 bits lie
   uint64_t rest;              // ... and the other bits, in which all keys agree
   int64_t first_tile, begin;  // of the row; of the tile in the row
+  uint64_t rising;            // bits of a record that rise with its place in the sorted tile; 0:
+                              // others look whether the ranks were right, or they need not be
 };
 
 // Where a digit's records of this tile go, less their rank.
 __device__ __forceinline__ int64_t digit_offset(const SweepArgs& args, const PassTask& task,
-                                                const TilePlace& place, int digit, uint32_t count,
-                                                uint32_t start) {
+                                                int digit, uint32_t count, uint32_t start) {
   const bool odd = task.role & kOdd;
+  const TilePlace& place = task.place;
   const int64_t earlier = static_cast<int64_t>(
       args.wide_status ? LookBack<uint64_t>(args.space.status, task.first_tile, odd)
                              .before(place.in_row, digit, count)
@@ -150,10 +162,20 @@ __device__ __forceinline__ int64_t digit_offset(const SweepArgs& args, const Pas
   return static_cast<int64_t>(counts[digit]) + earlier - start;
 }
 
-// Record: as it lies in A and B; Side: the index beside it, or None.
+__device__ __forceinline__ int digit_end(const Digit& digit) {
+  return digit.low + __popc(digit.mask);
+}
+// Bits [low, high), of which there are some.
+__device__ __forceinline__ uint64_t bits_between(int low, int high) {
+  return high <= low ? 0 : ~uint64_t{0} >> (64 - (high - low)) << low;
+}
+
+// Record: as it lies in A and B; Side: the index beside it, or None. Returns whether some records
+// of a digit are out of order, which optimistic ranks can lead to; then the tile is to be done
+// again.
 template <class Record, class Side>
-__device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask& task,
-                                          const TilePlace& place, Digit digit, int64_t* offsets) {
+__device__ __forceinline__ bool pass_tile(const SweepArgs& args, const PassTask& task,
+                                          int64_t* offsets) {
   using T = PassTile<Record>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
   constexpr bool kSide = !std::is_same_v<Side, None>;
@@ -162,20 +184,19 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
   using Only = std::conditional_t<sizeof(Record) == 8 && !kSide, void, Record>;
   constexpr int kItems = T::kItems;
   const T tile(dynamic_memory, pass_width<Record, Side>());
-  const int t = threadIdx.x, count = task.count;
-  const int source = task.role & 3, target = task.role & 12;
-  const int64_t begin = task.begin, start = place.span.start;
+  const int t = threadIdx.x;
   typename T::Ranks rank;
   Record* const waiting = tile.template waiting<Record>();
   uint32_t mine = 0;  // records of digit t
   {
     Word records[kItems];
-    constexpr Word kGreatest = static_cast<Record>(~Record(0));
+    const int count = task.count, source = task.role & 3;
+    const int64_t begin = task.begin, start = task.place.span.start;
     if (source == kFromInput) {
       by_width<Only>(args.sort, [&](auto elements) {
         const auto* const from = elements.input() + start + begin;
         using Element = std::remove_cv_t<std::remove_reference_t<decltype(*from)>>;
-        load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+        load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
 #pragma unroll
         for (int i = 0; i < kItems; ++i) {
           const Word key = elements.key(static_cast<Element>(records[i]));
@@ -189,23 +210,30 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
     } else {
       const Record* const from =
           static_cast<const Record*>(args.space.keys[source == kFromB]) + start + begin;
-      load_records<T>(records, count, kGreatest, [&](int i) -> Word { return from[i]; });
+      load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
     }
-    tile.rank(rank, records, digit, task.optimistic, [&](int d, uint32_t found) {
-      mine = d == static_cast<int>(digit.mask) ? found - (T::kSize - count) : found;
+    tile.rank(rank, records, task.count, task.digit, !task.exact, [&](int d, uint32_t found) {
+      if (task.again) return;  // it has announced them
+      mine = found;
       if (args.wide_status)
         LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
-            .announce(place.in_row, d, mine);
+            .announce(task.place.in_row, d, mine);
       else
         LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
-            .announce(place.in_row, d, mine);
+            .announce(task.place.in_row, d, mine);
     });
 #pragma unroll
     for (int i = 0; i < kItems; ++i) waiting[rank[i]] = static_cast<Record>(records[i]);
   }
-  if (t < kDigits) offsets[t] = digit_offset(args, task, place, t, mine, tile.starts[t]);
-  digit.low = opaque(digit.low);
+  if (t < kDigits && !task.again) offsets[t] = digit_offset(args, task, t, mine, tile.starts[t]);
   __syncthreads();
+  const Digit digit{opaque(task.digit.low), task.digit.mask};
+  const int count = task.count, source = task.role & 3, target = task.role & 12;
+  const int64_t begin = task.begin, start = task.place.span.start;
+  // Records of a digit are in the order in which they came if their lower bits and their index say
+  // so.
+  const Word rising = static_cast<Word>(task.rising);
+  bool falls = false;
   uint32_t digits[kSide ? kItems / 4 : 1] = {};
   uint32_t several = 0;  // of this thread's values, those that are known from their index alone
   const auto move_keys = [&](const auto& store) {
@@ -214,7 +242,10 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
       const int i = j * kThreads + t;
       const Word record = waiting[i];
       const uint32_t d = digit.of(record);
-      if constexpr (kSide) digits[j / 4] |= d << (j % 4 * 8);
+      if constexpr (kSide)
+        digits[j / 4] |= d << (j % 4 * 8);
+      else if (rising && i > 0 && i < count)
+        falls |= (record & rising) < (static_cast<Word>(waiting[i - 1]) & rising);
       if (i < count) store(j, offsets[d] + i, record);
     }
   };
@@ -252,7 +283,7 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
     } else {
       const Index* const from = side_of<Index>(args, source == kFromB, start) + begin;
       Index index[kItems];
-      load_records<T>(index, count, Index(0), [&](int i) { return from[i]; });
+      load_records<T>(index, count, [&](int i) { return from[i]; });
 #pragma unroll
       for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
     }
@@ -270,55 +301,100 @@ __device__ __forceinline__ void pass_tile(const SweepArgs& args, const PassTask&
       else
         store_index(args.sort, start + to, index_of(args.sort, start, static_cast<int64_t>(index)));
     }
-    if (several) copy_several<Record>(args, place, several, moving, offsets, digits);
+    if (several) copy_several<Record>(args, task.place, several, moving, offsets, digits);
+  }
+  return falls;
+}
+
+// Takes the next tile in which this pass has something to do, or the last one again; one thread.
+template <class Record, class Side>
+__device__ void take_tile(const SweepArgs& args, int round, int pass, bool again, int64_t& at,
+                          PassTask& task) {
+  constexpr int kSize = PassTile<Record>::kSize;
+  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
+  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
+  const int64_t tiles = tile_count(args);
+  while (true) {
+    if (!again) at = atomicAdd(&args.space.next[round * kMaxPasses + pass], 1u);
+    task.role = 0;
+    if (at >= tiles) return;
+    task.place = tile_place(args, at);
+    const RowState& state = args.space.state[task.place.row];
+    const int role = state.role[round][pass];
+    if (role == 0 || (round && !state.unfinished)) continue;
+    const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
+    const bool mended = round == 0 && state.window;  // sort_mend looks at the result
+    task.pass = pass, task.role = role, task.again = again;
+    task.count = static_cast<int>(left < kSize ? left : kSize);
+    task.first_tile = at - task.place.in_row, task.begin = begin;
+    task.digit = digit_at(args.sort, pass, args.sort.packed);
+    task.packed = args.sort.packed;
+    task.narrow = kMayPack && state.narrow;
+    task.shift = 0;
+    if (task.narrow) {
+      task.packed = true;
+      task.shift = state.narrow - 1;
+      const uint64_t some = args.sort.order64.encode(
+          static_cast<const uint64_t*>(args.sort.input)[task.place.span.start]);
+      task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
+      task.digit.low += 32 - task.shift;
+    }
+    task.exact = again || args.sort.exact || (args.side && !mended && !task.narrow);
+    task.rising = 0;
+    const int end = digit_end(task.digit);
+    if (task.exact || mended) return;
+    if (task.packed)
+      task.rising = bits_between(task.narrow ? 32 : args.sort.begin_bit + 32, end) | 0xffffffff;
+    else if ((role & 3) != kFromInput)  // keys alone may come in any order into the first pass
+      task.rising = bits_between(0, end);
+    return;
   }
 }
 
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass(const __grid_constant__ SweepArgs args, int round, int pass) {
-  using T = PassTile<Record>;
-  // 8-byte keys whose rows may turn out to need no more than 32 bits and an index.
-  constexpr bool kMayPack = sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>;
-  cudaGridDependencySynchronize();
-  const int step = round * kMaxPasses + pass;
-  if (!args.space.active[step] || (round && !*args.space.repeat)) return;
   __shared__ int64_t offsets[kDigits];
-  __shared__ int64_t next;
-  const int64_t tiles = tile_count(args);
+  __shared__ int64_t at;
+  __shared__ PassTask task;
+  cudaGridDependencySynchronize();
+  if (!args.space.active[round * kMaxPasses + pass] || (round && !*args.space.repeat)) return;
+  bool again = false;  // the last tile is to be done again, the exact way
   while (true) {
     __syncthreads();
-    if (threadIdx.x == 0) next = atomicAdd(&args.space.next[step], 1u);
+    if (threadIdx.x == 0) take_tile<Record, Side>(args, round, pass, again, at, task);
     __syncthreads();
-    const int64_t at = next;
-    if (at >= tiles) return;
-    const TilePlace place = tile_place(args, at);
-    const RowState& state = args.space.state[place.row];
-    const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) continue;
-    const int64_t begin = place.in_row * T::kSize, left = place.span.n - begin;
-    PassTask task{pass, role, static_cast<int>(left < T::kSize ? left : T::kSize)};
-    if (role & (kCopy | kMirror)) {
-      move_tile(args, place, begin, task.count, role & kMirror);
+    if (task.role == 0) return;
+    if (task.role & (kCopy | kMirror)) {
+      move_tile(args, task.place, task.begin, task.count, task.role & kMirror);
       continue;
     }
-    task.optimistic = round == 0 && state.window;  // sort_mend looks at the result
-    task.packed = args.sort.packed;
-    task.first_tile = at - place.in_row, task.begin = begin;
-    Digit digit = digit_at(args.sort, pass, args.sort.packed);
-    if constexpr (kMayPack) {
-      if (state.narrow) {
-        task.packed = true;
-        task.shift = state.narrow - 1;
-        const uint64_t some = args.sort.order64.encode(
-            static_cast<const uint64_t*>(args.sort.input)[place.span.start]);
-        task.rest = some & ~(uint64_t{0xffffffff} << task.shift);
-        digit.low += 32 - task.shift;
-        pass_tile<Record, None>(args, task, place, digit, offsets);
-        continue;
-      }
-    }
-    pass_tile<Record, Side>(args, task, place, digit, offsets);
+    bool falls;
+    if constexpr (sizeof(Record) == 8 && std::is_same_v<Side, uint32_t>)
+      falls = task.narrow ? pass_tile<Record, None>(args, task, offsets)
+                          : pass_tile<Record, Side>(args, task, offsets);
+    else
+      falls = pass_tile<Record, Side>(args, task, offsets);
+    again = __syncthreads_or(falls);
+  }
+}
+
+// In place: keys that an odd number of passes left in A.
+__global__ void __launch_bounds__(kThreads)
+    sort_bring_back(const __grid_constant__ SweepArgs args) {
+  cudaGridDependencySynchronize();
+  for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    const TilePlace place = tile_place(args, tile);
+    if (!args.space.state[place.row].unfinished) continue;
+    const int64_t begin = place.in_row * args.tile, left = place.span.n - begin;
+    by_width(args.sort, [&](auto elements) {
+      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
+      const Element* const from = static_cast<const Element*>(args.space.keys[0]);
+#pragma unroll 8
+      for (int i = threadIdx.x; i < args.tile; i += kThreads)
+        if (i < left)
+          elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);
+    });
   }
 }
 
@@ -342,6 +418,11 @@ cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cu
 template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
+  if (args.in_place) {
+    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
+    shape.dependent = true;
+    return launch(sort_bring_back, shape, stream, args);
+  }
   if constexpr (sizeof(Record) == 8) {
     if (!args.mend) return cudaSuccess;
     const int64_t blocks = plan.grid / sort_tuning::kBlocksPerSm * kMendBlocksPerSm + 1;
@@ -389,8 +470,8 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles,      plan.tile,
-                       plan.passes, plan.side, plan.mend,          plan.wide_status};
+  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles, plan.tile,
+                       plan.passes, plan.side, plan.in_place,      plan.mend,  plan.wide_status};
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

@@ -32,6 +32,7 @@ struct SweepArgs {
   int tile;  // records
   int passes;
   int side;  // bytes of an index beside its key
+  bool in_place;
   bool mend;
   bool wide_status;
 };
@@ -136,10 +137,9 @@ __device__ __forceinline__ Index* side_of(const SweepArgs& args, bool b, int64_t
                                   start * (b ? args.space.side_step : int(sizeof(Index))));
 }
 
-// This thread's records of a tile; behind the row's end stand records of the greatest key: being
-// last, they stay there.
+// This thread's records of a tile; zeros stand behind the row's end.
 template <class T, class Word, class Load>
-__device__ __forceinline__ void load_records(Word (&records)[T::kItems], int count, Word greatest,
+__device__ __forceinline__ void load_records(Word (&records)[T::kItems], int count,
                                              const Load& load) {
   if (count == T::kSize) {
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ __forceinline__ void load_records(Word (&records)[T::kItems], int cou
   }
 #pragma unroll
   for (int i = 0; i < T::kItems; ++i)
-    records[i] = T::place(i) < count ? load(T::place(i)) : greatest;
+    records[i] = T::place(i) < count ? load(T::place(i)) : Word(0);
 }
 
 // The values of which the key does not tell the bits; rare, and so out of the way.

@@ -1,22 +1,22 @@
-// The stable rank of a tile's records by one digit. Half a warp has 16 consecutive records at a
-// time and a table of its own, a word a digit: how many came before, and the mask of the lanes that
-// have it now. A lane sets its bit, reads the word, and adds the lanes below it to the count; the
-// highest lane of a digit writes the new count back. No vote, whatever the digits are.
-// The optimistic way is one atomic addition: today's GPUs serve the lanes of a warp in order, which
-// nothing promises, so whoever uses it must look at the result and have the exact way at hand.
+// The stable rank of a tile's records by one digit. A warp has 32 consecutive records at a time and
+// a table of its own in shared memory, a word a digit.
+// The optimistic way is one atomic addition that returns the count so far: today's GPUs serve the
+// lanes of a warp in order, which nothing promises, so whoever uses it must look at the result and
+// have the exact way at hand. That one marks lanes in a second table: a lane sets its bit, reads
+// the mask, and adds the lanes below it to the count; the highest lane of a digit writes the new
+// count back. No vote, whatever the digits are.
 #pragma once
 #include "sort/records.cuh"
 
 namespace gpuprims {
 namespace {
 
-constexpr int kHalf = 16;  // lanes that share a table
-
 template <int kThreads_, int kItems_>
 struct Tile {
   static constexpr int kThreads = kThreads_, kItems = kItems_, kSize = kThreads * kItems;
-  static constexpr int kTables = kThreads / kHalf;
-  static constexpr int kTableBytes = kTables * kDigits * 4;
+  static constexpr int kTables = kThreads / 32, kWarpRecords = 32 * kItems;
+  static constexpr int kCountBytes = kTables * kDigits * 4;
+  static constexpr int kTableBytes = 2 * kCountBytes;  // the exact way's masks are behind
   static constexpr int kEach = kThreads < kDigits ? kDigits / kThreads : 1;  // digits a thread
   static_assert(kItems % 2 == 0 && kSize <= 65536);
 
@@ -39,16 +39,20 @@ struct Tile {
   __device__ __forceinline__ Record* waiting() const {
     return reinterpret_cast<Record*>(stage);
   }
-  // Where this thread's record i lies in the tile: half a warp's records are consecutive.
+  // Where this thread's record i lies in the tile.
   static __device__ __forceinline__ int place(int i) {
-    return threadIdx.x / kHalf * (kHalf * kItems) + threadIdx.x % kHalf + i * kHalf;
+    return threadIdx.x / 32 * kWarpRecords + threadIdx.x % 32 + i * 32;
   }
-
-  __device__ __forceinline__ void clear() const {
+  __device__ __forceinline__ void clear(bool masks) const {
     uint4* const words = reinterpret_cast<uint4*>(stage);
+    constexpr int kWords = kCountBytes / 16;
 #pragma unroll
-    for (int i = 0; i < kTableBytes / 16 / kThreads; ++i)
+    for (int i = 0; i < kWords / kThreads; ++i)
       words[i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    if (!masks) return;
+#pragma unroll
+    for (int i = 0; i < kWords / kThreads; ++i)
+      words[kWords + i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
   }
 
   // Ranks of two records a word.
@@ -65,55 +69,63 @@ struct Tile {
     }
   };
 
-  // rank[i]: the place of records[i] in the tile's order by digit. All threads; what waits on the
-  // stage must have been taken, and is gone. `counted` is called with each of this thread's digits
-  // and its count.
+  // rank[i]: the place of records[i] in the order by digit of the tile's `count` records; those
+  // behind them keep theirs. All threads; what waits on the stage must have been taken, and is
+  // gone. `counted` is called with each of this thread's digits and its count.
   template <class Word, class Counted>
-  __device__ __forceinline__ void rank(Ranks& rank, const Word (&records)[kItems], Digit digit,
-                                       bool optimistic, const Counted& counted) const {
+  __device__ __forceinline__ void rank(Ranks& rank, const Word (&records)[kItems], int count,
+                                       Digit digit, bool optimistic, const Counted& counted) const {
     __syncthreads();
-    clear();
+    clear(!optimistic);
     __syncthreads();
-    uint32_t* const table = reinterpret_cast<uint32_t*>(stage) + threadIdx.x / kHalf * kDigits;
+    uint32_t* const table = reinterpret_cast<uint32_t*>(stage) + threadIdx.x / 32 * kDigits;
+    const int mine = count - place(0);  // record i is one of the tile's where i * 32 is less
     if (optimistic)
-      add_in_turn(rank, records, digit, table);
+      add_in_turn(rank, records, mine, digit, table);
     else
-      mark_and_read(rank, records, digit, table);
+      mark_and_read(rank, records, mine, digit, table);
     __syncthreads();
     start_digits(counted);
     __syncthreads();
     digit.low = opaque(digit.low);
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) rank.add(i, table[digit.of(records[i])]);
+    for (int i = 0; i < kItems; ++i)
+      if (i * 32 < mine) rank.add(i, table[digit.of(records[i])]);
     __syncthreads();  // the tables may go
   }
 
  private:
   template <class Word>
   static __device__ __forceinline__ void mark_and_read(Ranks& rank, const Word (&records)[kItems],
-                                                       Digit digit, uint32_t* table) {
-    const int lane = threadIdx.x % kHalf;
-    const uint32_t mine = 0x10000u << lane, below = mine - 0x10000u;
+                                                       int left, Digit digit, uint32_t* table) {
+    const uint32_t mine = 1u << threadIdx.x % 32, below = mine - 1;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      uint32_t* const word = table + digit.of(records[i]);
-      atomicOr(word, mine);
+      uint32_t* const count = table + digit.of(records[i]);
+      uint32_t* const mask = count + kCountBytes / 4;
+      const bool real = i * 32 < left;
+      if (real) atomicOr(mask, mine);
       __syncwarp();
-      const uint32_t seen = *static_cast<volatile uint32_t*>(word);
-      const uint32_t before = (seen & 0xffff) + __popc(seen & below);
-      rank.set(i, before);
+      const uint32_t seen = *static_cast<volatile uint32_t*>(mask);
+      const uint32_t before = *static_cast<volatile uint32_t*>(count) + __popc(seen & below);
+      rank.set(i, real ? before : place(i));
       __syncwarp();
-      if (seen >> 16 < 2u << lane) *static_cast<volatile uint32_t*>(word) = before + 1;
+      if (real && seen <= (mine | below)) {
+        *static_cast<volatile uint32_t*>(count) = before + 1;
+        *static_cast<volatile uint32_t*>(mask) = 0;
+      }
       __syncwarp();
     }
   }
 
   template <class Word>
   static __device__ __forceinline__ void add_in_turn(Ranks& rank, const Word (&records)[kItems],
-                                                     Digit digit, uint32_t* table) {
+                                                     int left, Digit digit, uint32_t* table) {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      rank.set(i, atomicAdd(table + digit.of(records[i]), 1u));
+      uint32_t before = place(i);
+      if (i * 32 < left) before = atomicAdd(table + digit.of(records[i]), 1u);
+      rank.set(i, before);
       __syncwarp();
     }
   }

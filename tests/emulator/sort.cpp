@@ -98,7 +98,7 @@ std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int 
 }
 
 struct Options {
-  bool descending = false, indices = true, values = true;
+  bool descending = false, indices = true, values = true, in_place = false;
   int index_bits = 64, begin = 0, end = 0, side = 0;
   SortAlgo forced = SortAlgo::automatic;
 };
@@ -110,10 +110,11 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   if (o.end == 0) o.end = sizeof(T) * 8;
   const std::vector<T> x = make<T>(rows, n, data, random);
   std::vector<T> values(rows * n);
+  if (o.in_place) values = x;
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
-  SortPlan plan =
-      plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2, o.forced});
+  SortPlan plan = plan_sort(
+      {dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2, o.forced, o.in_place});
   if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
@@ -125,7 +126,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
     plan.workspace = plan.b_keys_at + rows * n * 8;
   }
   SortArgs args;
-  args.input = x.data();
+  args.input = o.in_place ? values.data() : x.data();
   if (o.values) args.values = values.data();
   if (o.indices)
     args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
@@ -236,6 +237,9 @@ int main(int count, char** words) {
       check<double>(Dtype::f64, rows, n, data, seed, {.indices = false});
     }
     check<uint32_t>(Dtype::u32, 1, 8192, data, seed);
+    check<uint32_t>(Dtype::u32, 2, 3000, data, seed, {.indices = false, .in_place = true});
+    check<float>(Dtype::f32, 1, 20000 + 7 * seed, data, seed, {.descending = odd});
+    check<double>(Dtype::f64, 2, 300, data, seed, {.indices = false, .in_place = true});
     const SortAlgo sweep = SortAlgo::sweep;
     for (int64_t n : {1, 8191, 8193, 20000}) {
       const int64_t rows = n > 10000 ? 1 : 2;
@@ -243,7 +247,13 @@ int main(int count, char** words) {
       check<int64_t>(Dtype::i64, rows, n, data, seed, {.descending = odd, .forced = sweep});
       check<int16_t>(Dtype::i16, rows, n, data, seed, {.index_bits = 32, .forced = sweep});
       check<uint32_t>(Dtype::u32, rows, n, data, seed, {.indices = false, .forced = sweep});
+      check<uint32_t>(Dtype::u32, rows, n, data, seed,
+                      {.indices = false, .in_place = true, .forced = sweep});
       if (n == 8191) continue;
+      check<int64_t>(Dtype::i64, rows, n, data, seed,
+                     {.descending = odd, .indices = false, .in_place = true, .forced = sweep});
+      check<uint8_t>(Dtype::u8, rows, n, data, seed,
+                     {.indices = false, .in_place = true, .forced = sweep});
       check<uint8_t>(Dtype::u8, rows, n, data, seed, {.forced = sweep});
       check<int64_t>(Dtype::i64, rows, n, data, seed, {.indices = false, .forced = sweep});
       check<uint16_t>(Dtype::u16, rows, n, data, seed, {.indices = false, .forced = sweep});
