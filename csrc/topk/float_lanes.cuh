@@ -4,7 +4,7 @@
 // The k-th best of the lanes' best logits is a bound that k elements reach, and that only k lanes
 // have elements above. It is found on 32-bit tags (a key whose last bits name the lane), which is a
 // little lower than by pairs and half as dear. Where ties let
-// too many through, slow_find looks again, with (key, index) pairs.
+// too many through, settle_ties looks again, at whole keys.
 #pragma once
 #include "topk/gate_element.cuh"
 
@@ -77,47 +77,97 @@ __device__ __forceinline__ float lanes_bound(GateRowMemory<kLanes>& memory, floa
   return order_value(key);
 }
 
-// Where the tags' bound is none, or lets too many through: the k-th best of the lanes' best pairs,
-// so that of equal logits only those of low index pass. Rare: it reads the row again, which costs
-// the usual path no registers.
+// Where the tags' bound is none, or lets too many through: the exact k-th best of the lanes' best
+// keys. What is above it passes, and of what is equal to it the first by index, as many as the best
+// k have room for: so ties cost some 400 instructions. The row is loaded again, from L2, and
+// this is a call: inline, it would cost the usual path registers. Items behind the row's end come
+// last by index, and so never pass.
 template <class T, int kLanes>
-__device__ __forceinline__ void slow_find(GateRowMemory<kLanes>& memory, const T* row, int n,
-                                          int lane, int shift, int k) {
+__device__ __noinline__ int settle_ties(GateRowMemory<kLanes>& memory, const T* row, int n,
+                                        bool aligned, int lane, int shift, int k) {
   using Items = GateItems<T, kLanes>;
-  const auto pair_of = [&](int e) {
-    const int at = Items::at(e, lane);
-    return at < n ? make_pair<Narrow>(order_key(widen(row[at])), at) : Narrow(0);
-  };
-  Narrow mine = 0;
-#pragma unroll 1
-  for (int e = 0; e < t::kItems; ++e) {
-    const Narrow pair = pair_of(e);
-    mine = pair > mine ? pair : mine;
-  }
+  constexpr int kVector = Items::kVector, kLoads = t::kItems / kVector;
+  constexpr int kField = 32 / kLoads;  // bits: a load's equal elements of all lanes, at most 256
+  static_assert(kVector * kLanes < 1 << kField);
+  float x[t::kItems];
+  struct {
+    int n;
+  } const args{n};
+  Items::load(args, aligned, row, lane, x);
+  float best = x[0];
+#pragma unroll
+  for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
+  const uint32_t tag = order_key(best);
   __syncwarp();
-  memory.winners[lane] = mine;
+  memory.tags[lane] = tag;
   if (lane == 0) memory.count = 0;
   __syncwarp();
   int rank = 0;
-#pragma unroll 1
-  for (int i = 0; i < kLanes; ++i) rank += memory.winners[i] > mine;
-  const unsigned holder = (__ballot_sync(~0u, mine && rank == k - 1) >> shift) &
-                          (kLanes == 32 ? ~0u : (1u << kLanes) - 1);
-  const Narrow bound = holder ? memory.winners[__ffs(static_cast<int>(holder)) - 1] : Narrow(1);
-#pragma unroll 1
+#pragma unroll 4
+  for (int i = 0; i < kLanes; ++i) {
+    const uint32_t other = memory.tags[i];
+    rank += other > tag || (other == tag && i < lane);
+  }
+  const unsigned holder = __ballot_sync(~0u, rank == k - 1) >> shift;
+  const uint32_t key = memory.tags[__ffs(static_cast<int>(holder)) - 1];
+  const bool nans = key == ~0u;  // then nothing is above, and what is greater than inf is equal
+  const float bound = nans ? INFINITY : order_value(key);
+
+  uint32_t above = 0, equal = 0;  // bit e: item e
+#pragma unroll
   for (int e = 0; e < t::kItems; ++e) {
-    const Narrow pair = pair_of(e);
-    if (pair >= bound) memory.found[atomicAdd(&memory.count, 1)] = pair;
+    above |= !(x[e] <= bound) ? 1u << e : 0;
+    equal |= x[e] == bound ? 1u << e : 0;
+  }
+  if (nans) equal = above, above = 0;
+  const auto put = [&](int slot, int e) {  // places alone: fewer registers
+    memory.found[slot] = static_cast<Narrow>(Items::at(e, lane));
+  };
+  int slot = above ? atomicAdd(&memory.count, __popc(above)) : 0;
+#pragma unroll 1
+  for (; above; above &= above - 1) put(slot++, __ffs(static_cast<int>(above)) - 1);
+  uint32_t fields = 0;
+#pragma unroll
+  for (int l = 0; l < kLoads; ++l)
+    fields |= static_cast<uint32_t>(__popc(equal >> l * kVector & ((1u << kVector) - 1)))
+              << l * kField;
+  uint32_t up_to = fields;
+#pragma unroll
+  for (int step = 1; step < kLanes; step *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, up_to, step);
+    if (lane >= step) up_to += other;
+  }
+  const uint32_t all = __shfl_sync(~0u, up_to, shift + kLanes - 1);
+  __syncwarp();
+  const int more = memory.count;
+  slot = more;
+#pragma unroll
+  for (int l = 0; l < kLoads; ++l) {
+    const auto field = [&](uint32_t of) {
+      return static_cast<int>(of >> l * kField & ((1u << kField) - 1));
+    };
+    int to = slot + field(up_to - fields);
+    uint32_t bits = equal & ((1u << kVector) - 1) << l * kVector;
+#pragma unroll 1
+    for (; bits && to < k; bits &= bits - 1) put(to++, __ffs(static_cast<int>(bits)) - 1);
+    slot += field(all);
   }
   __syncwarp();
+  const int count = more > k ? more : k;
+  for (int i = lane; i < count; i += kLanes) {
+    const auto at = static_cast<int>(memory.found[i]);
+    memory.found[i] = make_pair<Narrow>(order_key(widen(row[at])), at);
+  }
+  __syncwarp();
+  return count;
 }
 
 // The row's best k in memory.winners, of those of its elements that reach the bound.
 template <class T, int kLanes, class Args>
 __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
                                               const float (&x)[t::kItems], float bound,
-                                              const Args& args, const T* row, int lane, int shift,
-                                              int k) {
+                                              const Args& args, bool aligned, const T* row,
+                                              int lane, int shift, int k) {
   using Items = GateItems<T, kLanes>;
   int hits = 0;
 #pragma unroll
@@ -136,8 +186,7 @@ __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
   __syncwarp();
   int count = memory.count;
   if (__any_sync(~0u, count > 3 * kLanes || bound == -INFINITY)) {
-    slow_find<T, kLanes>(memory, row, static_cast<int>(args.n), lane, shift, k);
-    count = memory.count;
+    count = settle_ties<T, kLanes>(memory, row, static_cast<int>(args.n), aligned, lane, shift, k);
   } else {
     for (int i = lane; i < count; i += kLanes) {
       const Narrow pair = memory.found[i];

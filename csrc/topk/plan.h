@@ -39,9 +39,9 @@ inline bool topk_radix_fits(const TopkProblem& p) {
 }
 
 // Where radix beats what else could serve k up to kMaxStreamK. Rows that csrc/sort has in registers
-// or shared memory: k is a good part of the row, so that a bound lets most of it through; of one
-// byte, where ties do; and of at most 256 elements, where a block a row is too much. Longer rows:
-// where most vectors have a winner.
+// or shared memory: of at most 512 or 1,024 elements, where a warp's sort costs no more than a
+// block's selection; k is a good part of the row, so that a bound lets most of it through; of one
+// byte, where ties do. Longer rows: where most vectors have a winner.
 inline bool topk_radix_wins(const TopkProblem& p) {
   const int64_t size = dtype_bytes(p.dtype);
   if (p.k > topk_tuning::kMaxStreamK) return true;
@@ -49,8 +49,8 @@ inline bool topk_radix_wins(const TopkProblem& p) {
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
   if ((p.vectors && topk_lanes(p.n, p.k) > 0) || topk_thread_fits(p)) return false;
   if (p.n <= block_limit(static_cast<int>(size))) {
-    const int share = size == 1 ? 8192 : size == 8 ? 2 : size == 2 || p.n <= 512 ? 8 : 4;
-    return p.n <= 256 || p.k * share >= p.n;
+    if (p.n <= 1024) return p.n <= 512 || size != 4 || p.k * 8 >= p.n;  // warps sort
+    return p.k * (size == 1 ? 8192 : size == 8 ? 2 : size == 2 ? 8 : 4) >= p.n;
   }
   if (!(size == 1 && p.k * 64 >= p.n) && !(size == 2 && p.k >= 2048 && p.rows <= 16)) return false;
   return plan_radix(p.dtype, p.rows, p.n, p.k, 1, p.index_bits, p.sms).bytes <=
@@ -81,14 +81,19 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     case TopkAlgo::sort:
       if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
       break;
+    case TopkAlgo::count_row:
+      if (topk_count_fits(p)) return plan_topk_count(p, plan);
+      break;
     case TopkAlgo::radix:
       if (topk_radix_fits(p)) return plan_topk_radix(p, plan);
       break;
     default:
       break;
   }
+  if (lanes_fit && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
+  if (topk_count_wins(p)) return plan_topk_count(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
-  if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
+  if (lanes_fit && p.n >= t::kLanesFrom) return plan_topk_lanes(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
     return plan_topk_thread(p, plan);
   if (stream_fits)

@@ -1,6 +1,7 @@
 // Plans for short rows: lanes and thread_row.
 #pragma once
 #include <algorithm>
+#include <bit>
 
 #include "topk/plan_types.h"
 
@@ -63,6 +64,31 @@ inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
   plan.threads = 32 * warps;
   plan.smem = warps * memory.bytes;
   plan.grid = std::min<int64_t>(divide_up(p.rows, warps * 32 / plan.lanes), INT32_MAX);
+  return plan;
+}
+
+inline bool topk_count_fits(const TopkProblem& p) {
+  return !p.masked && p.n <= topk_tuning::kCountMaxN && p.rows * p.n <= INT32_MAX;
+}
+
+// Small enough for n^2 comparisons a row, and no kernel of few instructions serves it.
+inline bool topk_count_wins(const TopkProblem& p) {
+  return topk_count_fits(p) && p.rows <= topk_tuning::kCountWork &&
+         p.rows * p.n * p.n * (dtype_bytes(p.dtype) == 8 ? 2 : 1) <= topk_tuning::kCountWork;
+}
+
+inline TopkPlan plan_topk_count(const TopkProblem& p, TopkPlan plan) {
+  namespace t = topk_tuning;
+  plan.algo = TopkAlgo::count_row;
+  plan.threads = t::kCountThreads;
+  plan.tile = t::kCountThreads;
+  while (plan.tile > 32 && p.rows * p.n < int64_t{plan.tile} * p.sms) plan.tile /= 2;
+  plan.splits = static_cast<int>(divide_up(p.n, plan.tile));
+  int64_t in_block = 1;
+  if (plan.splits == 1) in_block = plan.tile / static_cast<int64_t>(std::bit_ceil<uint64_t>(p.n));
+  plan.grid = divide_up(p.rows, in_block) * plan.splits;
+  const int64_t word = dtype_bytes(p.dtype) == 8 ? 8 : 4;
+  plan.smem = in_block * round_up(p.n * word, 16);
   return plan;
 }
 

@@ -14,12 +14,13 @@ enum class TopkAlgo : int32_t {
   thread_row = 4,  // a thread a short row, or 2, 4, 8; rows in shared memory
   radix = 5,       // the best k by radix select where they are a small part, then csrc/sort: any k
   lanes = 6,       // part of a warp a short row in registers: the largest of floats
+  count_row = 7,   // few short rows: ranks by counting better elements
 };
-constexpr int kTopkAlgos = 7;
+constexpr int kTopkAlgos = 8;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
   constexpr const char* names[] = {"automatic",  "block_row", "split_row", "sort",
-                                   "thread_row", "radix",     "lanes"};
+                                   "thread_row", "radix",     "lanes",     "count_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -47,7 +48,7 @@ struct TopkPlan {
   // lanes, thread_row
   int lanes = 0;  // lanes a row; in `lanes` of 16 elements each
   // block_row, split_row
-  int splits = 1;         // blocks a row
+  int splits = 1;         // blocks a row; of count_row, too
   int64_t chunk = 0;      // elements a block
   int capacity = 0;       // candidates a block's shared memory holds
   bool sampled = false;   // the chunk is longer than a tile: a sample of that size is read first
@@ -58,7 +59,7 @@ struct TopkPlan {
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
   int flush = 0;          // candidates a block hands to the merge
-  // sort
+  // sort; count_row: elements a block ranks
   int tile = 0;
   // radix
   bool filtered = false;  // only the best k are sorted
@@ -96,6 +97,9 @@ constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are
 constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
 constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
 constexpr int kThreadElements = 16;     // elements worth a lane
+constexpr int kCountThreads = 256;      // a block of count_row,
+constexpr int kCountMaxN = 4096;        // the longest row,
+constexpr int64_t kCountWork = 60'000'000;  // and the most comparisons, of 4-byte keys
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
 // the same rank leaves fewer candidates.

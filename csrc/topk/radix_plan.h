@@ -12,13 +12,12 @@ namespace gpuprims {
 
 namespace radix_tuning {
 constexpr int kThreads = 512;
-constexpr int kItems = 16;                  // elements a thread of the kernel that writes
-constexpr int kTile = kThreads * kItems;    // elements
-constexpr int kDigitBits = 11;              // of a key, at a time
-constexpr int kBins = 1 << kDigitBits;      // 8 KB of shared memory
-constexpr int kBlocksPerSm = 4;             // by threads
-constexpr int kShare = 2;                   // rows are filtered where k is at most n / kShare
-constexpr int64_t kSpreadBytes = 15 << 20;  // beside 5 %: what short rows sorted whole may take
+constexpr int kItems = 16;                // elements a thread of the kernel that writes
+constexpr int kTile = kThreads * kItems;  // elements
+constexpr int kDigitBits = 11;            // of a key, at a time
+constexpr int kBins = 1 << kDigitBits;    // 8 KB of shared memory
+constexpr int kBlocksPerSm = 4;           // by threads
+constexpr int kShare = 2;                 // rows are filtered where k is at most n / kShare
 }  // namespace radix_tuning
 
 // A row's state between the passes.
@@ -63,16 +62,9 @@ inline RadixPlan plan_radix(Dtype dtype, int64_t rows, int64_t n, int64_t k, int
   RadixPlan plan;
   plan.filtered = k <= n / t::kShare && n > block_limit(static_cast<int>(size));
   plan.sorted_n = plan.filtered ? k : n;
-  SortProblem problem = radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms);
-  plan.sort = plan_sort(problem);
+  plan.sort = plan_sort(radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms));
   const bool cut = plan.sorted_n > k;
-  // Warps write whole rows, to workspace; where that would be much of the input, blocks write k.
-  if (cut && plan.sort.algo == SortAlgo::warp_row &&
-      rows * n * (size + index_bits / 8) > rows * n * size / 20 + t::kSpreadBytes) {
-    problem.forced = SortAlgo::block_row;
-    plan.sort = plan_sort(problem);
-  }
-  if (cut && plan.sort.algo == SortAlgo::block_row) plan.keep = k;
+  if (cut && plan.sort.algo != SortAlgo::sweep) plan.keep = k;
   plan.spread = inner != 1 || (cut && plan.keep == 0);
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {
