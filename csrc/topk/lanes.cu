@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
-    const float bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
-    rank_reaching<T, kLanes>(memory, x, bound, args, true, source, lane, shift, k);
+    const uint32_t bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
+    rank_reaching<T, kLanes>(memory, x, bound, source, lane, shift, k);
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     if (active && lane < k) {
       const int64_t at = row * k + lane;

@@ -47,12 +47,24 @@ inline bool topk_radix_wins(const TopkProblem& p) {
   if (p.k > topk_tuning::kMaxStreamK) return true;
   if (p.k <= 8 || p.inner != 1) return false;
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
-  if ((p.vectors && topk_lanes(p.n, p.k) > 0) || topk_thread_fits(p)) return false;
+  if (p.vectors && p.n >= topk_tuning::kLanesFrom && topk_lanes(p.n, p.k) > 0) return false;
+  // thread_row takes twice the time of a sort for 16 winners of 8 bytes, but where rows are no
+  // whole vectors, which the sort stages one by one.
+  if (topk_thread_fits(p) && (size < 8 || (p.n > 128 && p.n % 2))) return false;
+  if (p.n <= 1024)  // warps sort
+    return p.n <= 32 || (!topk_quick_blocks(p) && (p.n <= 512 || size != 4 || p.k * 8 >= p.n));
   if (p.n <= block_limit(static_cast<int>(size))) {
-    if (p.n <= 1024) return p.n <= 512 || size != 4 || p.k * 8 >= p.n;  // warps sort
-    return p.k * (size == 1 ? 8192 : size == 8 ? 2 : size == 2 ? 8 : 4) >= p.n;
+    const bool longer = p.n > 8192;
+    const int share = size == 1   ? 8192
+                      : size == 2 ? 8
+                      : size == 4 ? (longer ? 2 : 4)
+                      : longer    ? 3
+                                  : 2;
+    return p.k * share >= p.n;
   }
-  if (!(size == 1 && p.k * 64 >= p.n) && !(size == 2 && p.k >= 2048 && p.rows <= 16)) return false;
+  if (!(size == 1 && (p.k * 64 >= p.n || p.k >= 2048)) &&
+      !(size == 2 && p.k >= 2048 && p.rows <= 16))
+    return false;
   return plan_radix(p.dtype, p.rows, p.n, p.k, 1, p.index_bits, p.sms).bytes <=
          p.rows * p.n * size / 20 + (16 << 20);
 }
@@ -90,10 +102,10 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     default:
       break;
   }
-  if (lanes_fit && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
+  if (lanes_fit && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
   if (topk_count_wins(p)) return plan_topk_count(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
-  if (lanes_fit && p.n >= t::kLanesFrom) return plan_topk_lanes(p, plan);
+  if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
     return plan_topk_thread(p, plan);
   if (stream_fits)

@@ -98,8 +98,11 @@ constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which r
 constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
 constexpr int kThreadElements = 16;     // elements worth a lane
 constexpr int kCountThreads = 256;      // a block of count_row,
-constexpr int kCountMaxN = 4096;        // the longest row,
-constexpr int64_t kCountWork = 60'000'000;  // and the most comparisons, of 4-byte keys
+constexpr int kCountMaxN = 4096;        // the longest row
+// Comparisons up to which count_row wins: against sorts of longer and of shorter rows; against
+// kernels that look for few winners, of 2 and 4 bytes and of others.
+constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000;
+constexpr int64_t kCountQuick = 4'000'000, kCountWide = 10'000'000;
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
 // the same rank leaves fewer candidates.
