@@ -255,7 +255,7 @@ def test_sharded():
         torch.distributed.destroy_process_group()
 
 
-SHAPES = [(1, 1_000_000), (64, 20_000), (3, 100_000), (1000, 300), (5, 4097), (2000, 33)]
+SHAPES = [(1, 1_000_000), (64, 20_000), (3, 100_000), (1000, 300), (5, 4097), (2000, 33), (1100, 1024)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

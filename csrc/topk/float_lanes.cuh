@@ -10,6 +10,20 @@ namespace gpuprims {
 
 namespace t = gate_tuning;
 
+// The winner's own bits, from its key where that holds them.
+template <class T>
+__device__ __forceinline__ T winner_bits(uint32_t key, const T* from) {
+  T out = T();
+  const bool shared = key == ~0u || key == 0x80000000u;  // by NaNs, by zeros
+  if (shared || std::is_same_v<T, Half>) return *from;
+  const float value = order_value(key);
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  if (sizeof(T) == 2) bits >>= 16;
+  memcpy(&out, &bits, sizeof out);
+  return out;
+}
+
 // One row's shared memory: pairs (key, ~index) of candidates, and the winners in order. k - 1 lanes
 // may hold better elements than the bound, 16 each, and k is at most 3/4 of the lanes.
 template <int kLanes>

@@ -6,20 +6,6 @@
 namespace gpuprims {
 namespace {
 
-// The winner's own bits, from its key where that holds them.
-template <class T>
-__device__ __forceinline__ T winner_bits(uint32_t key, const T* from) {
-  T out = T();
-  const bool shared = key == ~0u || key == 0x80000000u;  // by NaNs, by zeros
-  if (shared || std::is_same_v<T, Half>) return *from;
-  const float value = order_value(key);
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if (sizeof(T) == 2) bits >>= 16;
-  memcpy(&out, &bits, sizeof out);
-  return out;
-}
-
 template <class T, int kLanes>
 __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9)
     topk_lanes(const __grid_constant__ TopkArgs args) {

@@ -93,6 +93,9 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     case TopkAlgo::sort:
       if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
       break;
+    case TopkAlgo::warp_row:
+      if (topk_warp_fits(p)) return plan_topk_warp(p, plan);
+      break;
     case TopkAlgo::count_row:
       if (topk_count_fits(p)) return plan_topk_count(p, plan);
       break;
@@ -104,6 +107,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   }
   if (lanes_fit && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
   if (topk_count_wins(p)) return plan_topk_count(p, plan);
+  if (topk_warp_fits(p) && p.n > t::kLanesMaxN && p.rows > 8 * p.sms)
+    return plan_topk_warp(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
   if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))

@@ -67,6 +67,34 @@ inline TopkPlan plan_topk_thread(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+// A warp's shared memory in warp_row: bests of vectors, over which candidates lie later; winners; a
+// list of vectors.
+struct TopkWarpMemory {
+  int tops = 0, bytes = 0;
+};
+inline TopkWarpMemory topk_warp_memory(Dtype dtype, int64_t n) {
+  const int64_t vectors = divide_up(n, topk_vector(dtype));
+  TopkWarpMemory m;
+  m.tops =
+      static_cast<int>(round_up(std::max<int64_t>(vectors * 4, topk_tuning::kWarpPairs * 8), 16));
+  m.bytes = static_cast<int>(round_up(m.tops + 32 * 8 + vectors * 2, 16));
+  return m;
+}
+
+inline bool topk_warp_fits(const TopkProblem& p) {
+  return p.vectors && p.k <= topk_tuning::kWarpK &&
+         divide_up(p.n, topk_vector(p.dtype)) <= topk_tuning::kWarpVectors;
+}
+
+inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
+  plan.algo = TopkAlgo::warp_row;
+  plan.threads = topk_tuning::kWarpThreads;
+  const int warps = plan.threads / 32;
+  plan.grid = std::min<int64_t>(divide_up(p.rows, warps), INT32_MAX);
+  plan.smem = int64_t{warps} * topk_warp_memory(p.dtype, p.n).bytes;
+  return plan;
+}
+
 inline bool topk_count_fits(const TopkProblem& p) {
   return !p.masked && p.n <= topk_tuning::kCountMaxN && p.rows * p.n <= INT32_MAX;
 }

@@ -15,12 +15,13 @@ enum class TopkAlgo : int32_t {
   radix = 5,       // the best k by radix select where they are a small part, then csrc/sort: any k
   lanes = 6,       // part of a warp a short row in registers: the largest of floats
   count_row = 7,   // few short rows: ranks by counting better elements
+  warp_row = 8,    // a warp a row of some thousand elements: the largest of floats
 };
-constexpr int kTopkAlgos = 8;
+constexpr int kTopkAlgos = 9;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic",  "block_row", "split_row", "sort",
-                                   "thread_row", "radix",     "lanes",     "count_row"};
+  constexpr const char* names[] = {"automatic", "block_row", "split_row", "sort",    "thread_row",
+                                   "radix",     "lanes",     "count_row", "warp_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -88,17 +89,23 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
-constexpr int kLanesFrom = 128;         // elements a row, from which lanes beats thread_row
-constexpr int kThreadMaxN = 1024;       // elements a row of thread_row,
-constexpr int kThreadFewN = 512;        // and where there are few rows
-constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
-constexpr int kThreadLanes = 8;         // most lanes a row
-constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident
-constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
-constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
-constexpr int kThreadElements = 16;     // elements worth a lane
-constexpr int kCountThreads = 256;      // a block of count_row,
-constexpr int kCountMaxN = 4096;        // the longest row
+constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row
+constexpr int kLanesMaxN = 512;          // and above which warp_row serves many rows
+constexpr int kThreadMaxN = 1024;        // elements a row of thread_row,
+constexpr int kThreadFewN = 512;         // and where there are few rows
+constexpr int kThreadMaxK = 16;          // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;          // most lanes a row
+constexpr int kThreadTile = 20 * 1024;   // bytes of shared memory a warp: 11 are resident
+constexpr int kThreadWarps = 12;         // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadShare = 256;        // most elements a lane: a byte in its list
+constexpr int kThreadElements = 16;      // elements worth a lane
+constexpr int kWarpThreads = 128;        // a block of warp_row
+constexpr int kWarpLoads = 8;            // in flight a thread
+constexpr int kWarpVectors = 1024;       // the longest row
+constexpr int kWarpK = 32;               // the most winners
+constexpr int kWarpPairs = 64 + 32 * 8;  // candidates that a warp has room for
+constexpr int kCountThreads = 256;       // a block of count_row,
+constexpr int kCountMaxN = 4096;         // the longest row
 // Comparisons up to which count_row wins: against sorts of longer and of shorter rows; against
 // kernels that look for few winners, of 2 and 4 bytes and of others.
 constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000;

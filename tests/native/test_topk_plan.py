@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
-ALGORITHMS = ("automatic", "block_row", "split_row", "sort", "thread_row", "radix", "lanes", "count_row")
+ALGORITHMS = (
+    "automatic",
+    "block_row",
+    "split_row",
+    "sort",
+    "thread_row",
+    "radix",
+    "lanes",
+    "count_row",
+    "warp_row",
+)
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
 
@@ -95,7 +105,10 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
         (8, 16, 4, "lanes"),
         (100_000, 100, 5, "thread_row"),
         (9, 600, 5, "count_row"),
-        (9000, 600, 5, "thread_row"),
+        (9000, 600, 5, "warp_row"),
+        (4096, 4096, 32, "warp_row"),
+        (4096, 4096, 33, "block_row"),
+        (1000, 4096, 32, "block_row"),
     ],
 )
 def test_family_of_floats_in_whole_vectors(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
