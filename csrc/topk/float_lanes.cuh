@@ -34,6 +34,7 @@ struct alignas(16) GateRowMemory {
     Narrow winners[kLanes];
     uint32_t best[kLanes];  // keys; done with when there are winners
   };
+  int count;
 };
 
 // Item e of a lane is element (e / kVector * kLanes + lane) * kVector + e % kVector of its row,
@@ -74,6 +75,7 @@ __device__ __forceinline__ uint32_t lanes_bound(GateRowMemory<kLanes>& memory, f
                                                 int shift, int k) {
   const uint32_t key = order_key(best);
   memory.best[lane] = key;
+  if (lane == 0) memory.count = 0;
   __syncwarp();
   int rank = 0;  // the same for lanes of the same key
 #pragma unroll
@@ -81,13 +83,17 @@ __device__ __forceinline__ uint32_t lanes_bound(GateRowMemory<kLanes>& memory, f
     const uint4 four = *reinterpret_cast<const uint4*>(memory.best + i);
     rank += (four.x > key) + (four.y > key) + (four.z > key) + (four.w > key);
   }
-  int last = rank < k ? rank : 0;
+  constexpr unsigned kRow = kLanes == 32 ? ~0u : (1u << kLanes % 32) - 1;
+  unsigned holders = __ballot_sync(~0u, rank == k - 1) >> shift & kRow;
+  if (__any_sync(~0u, !holders)) {  // several have the k-th best
+    int last = rank < k ? rank : 0;
 #pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) {
-    const int other = __shfl_xor_sync(~0u, last, step);
-    last = other > last ? other : last;
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      const int other = __shfl_xor_sync(~0u, last, step);
+      last = other > last ? other : last;
+    }
+    holders = __ballot_sync(~0u, rank == last) >> shift;
   }
-  const unsigned holders = __ballot_sync(~0u, rank == last) >> shift;
   return memory.best[__ffs(static_cast<int>(holders)) - 1];
 }
 
@@ -162,6 +168,17 @@ __device__ __forceinline__ int settle_ties(GateRowMemory<kLanes>& memory,
   return count;
 }
 
+// How many of `count` pairs, and perhaps the one behind them, are above one.
+__device__ __forceinline__ int pairs_above(const Narrow* pairs, int count, Narrow pair) {
+  int above = 0;
+#pragma unroll 1
+  for (int j = 0; j < count; j += 2) {
+    const ulonglong2 two = *reinterpret_cast<const ulonglong2*>(pairs + j);
+    above += (two.x > pair) + (two.y > pair);
+  }
+  return above;
+}
+
 // The row's best k in memory.winners, of those of its elements that reach the bound.
 template <class T, int kLanes>
 __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
@@ -173,13 +190,15 @@ __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
   int hits = 0;
 #pragma unroll
   for (int e = 0; e < t::kItems; ++e) hits += !(x[e] < bound);
-  const int up_to = static_cast<int>(lanes_up_to<kLanes>(hits, lane));
-  int count = __shfl_sync(~0u, up_to, shift + kLanes - 1);
-  if (__any_sync(~0u, count > 3 * kLanes || bound == -INFINITY)) {
+  int slot = hits ? atomicAdd(&memory.count, hits) : 0;  // in any order: winners are ranked
+  __syncwarp();
+  int count = memory.count;
+  // A vector of sorted data has the more winners the more elements it has.
+  constexpr int kMany = (sizeof(T) == 2 ? 5 : 3) * kLanes;
+  if (__any_sync(~0u, count > kMany || bound == -INFINITY)) {
     count = settle_ties<T, kLanes>(memory, x, key, row, lane, shift, k);
   } else {
     if (hits) {
-      int slot = up_to - hits;
 #pragma unroll
       for (int e = 0; e < t::kItems; ++e) {
         uint32_t bits;
@@ -197,11 +216,11 @@ __device__ __forceinline__ void rank_reaching(GateRowMemory<kLanes>& memory,
           static_cast<Narrow>(order_key(__uint_as_float(bits))) << 32 | static_cast<uint32_t>(pair);
     }
   }
+  if (lane == 0) memory.found[count] = 0;  // pairs are read by twos
   __syncwarp();
   for (int i = lane; i < count; i += kLanes) {
     const Narrow pair = memory.found[i];
-    int better = 0;
-    for (int j = 0; j < count; ++j) better += memory.found[j] > pair;
+    const int better = pairs_above(memory.found, count, pair);
     if (better < k) memory.winners[better] = pair;
   }
   __syncwarp();

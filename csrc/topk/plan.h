@@ -47,10 +47,7 @@ inline bool topk_radix_wins(const TopkProblem& p) {
   if (p.k > topk_tuning::kMaxStreamK) return true;
   if (p.k <= 8 || p.inner != 1) return false;
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
-  if (p.vectors && p.n >= topk_tuning::kLanesFrom && topk_lanes(p.n, p.k) > 0) return false;
-  // thread_row takes twice the time of a sort for 16 winners of 8 bytes, but where rows are no
-  // whole vectors, which the sort stages one by one.
-  if (topk_thread_fits(p) && (size < 8 || (p.n > 128 && p.n % 2))) return false;
+  if (topk_lanes_win(p) || topk_thread_wins(p)) return false;
   if (p.n <= 1024)  // warps sort
     return p.n <= 32 || (!topk_quick_blocks(p) && (p.n <= 512 || size != 4 || p.k * 8 >= p.n));
   if (p.n <= block_limit(static_cast<int>(size))) {
@@ -110,7 +107,7 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (topk_warp_fits(p) && p.n > t::kLanesMaxN && p.rows > 8 * p.sms)
     return plan_topk_warp(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
-  if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
+  if (topk_lanes_win(p)) return plan_topk_lanes(p, plan);
   if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
     return plan_topk_thread(p, plan);
   if (stream_fits)

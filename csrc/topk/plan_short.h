@@ -22,9 +22,30 @@ inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
+// Where lanes is chosen, if nothing above it is.
+inline bool topk_lanes_win(const TopkProblem& p) {
+  return p.vectors && topk_lanes(p.n, p.k) > 0 &&
+         (p.n >= topk_tuning::kLanesFrom || p.rows < 4 * p.sms ||
+          (p.n > 32 && p.rows < topk_tuning::kLanesRows));
+}
+
 // Rows for which thread_row is: short ones, and enough of them that latency does not matter.
 inline bool topk_thread_fits(const TopkProblem& p) {
   return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+}
+
+// Rows that a block each reads with little to do behind it: few, and few winners.
+inline bool topk_quick_blocks(const TopkProblem& p) {
+  const int size = dtype_bytes(p.dtype);
+  return size > 1 && p.rows <= 8 * p.sms && p.k <= (size == 8 ? 128 : 64);
+}
+
+// Where thread_row is chosen, if nothing above it is. 16 winners of 8 bytes are too many for it.
+inline bool topk_thread_wins(const TopkProblem& p) {
+  const int size = dtype_bytes(p.dtype);
+  if (!topk_thread_fits(p) || (size == 8 && (p.k > 8 || (p.n > 64 && topk_quick_blocks(p)))))
+    return false;
+  return p.rows >= 4 * p.sms || p.n <= topk_tuning::kThreadFewN || size < 4;
 }
 
 // A warp's shared memory in thread_row: rows, their mask, each lane's list; the winners are laid
@@ -99,21 +120,18 @@ inline bool topk_count_fits(const TopkProblem& p) {
   return !p.masked && p.n <= topk_tuning::kCountMaxN && p.rows * p.n <= INT32_MAX;
 }
 
-// Rows that a block each reads with little to do behind it: few, and few winners.
-inline bool topk_quick_blocks(const TopkProblem& p) {
-  const int size = dtype_bytes(p.dtype);
-  return size > 1 && p.rows <= 8 * p.sms && p.k <= (size == 8 ? 128 : 64);
-}
-
 // Small enough for n^2 comparisons a row; measured beside every other kernel on an H200.
 inline bool topk_count_wins(const TopkProblem& p) {
   namespace t = topk_tuning;
   if (!topk_count_fits(p) || p.rows * p.n > 100'000) return false;
   const int size = dtype_bytes(p.dtype);
-  const bool quick = topk_thread_fits(p) || (p.n > 128 && topk_quick_blocks(p));
-  const int64_t most = !quick                   ? (p.n >= 512 ? t::kCountLong : t::kCountShort)
-                       : size == 2 || size == 4 ? t::kCountQuick
-                                                : t::kCountWide;
+  const bool quick = topk_thread_wins(p) || (p.n > 128 && topk_quick_blocks(p));
+  const int64_t most = !quick                  ? size < 4     ? t::kCountSmall
+                                                 : p.n >= 512 ? t::kCountLong
+                                                              : t::kCountShort
+                       : size == 8             ? p.k > 32 ? t::kCountShort : t::kCountWide
+                       : p.k > 8 && p.n <= 128 ? t::kCountWide
+                                               : t::kCountQuick;
   return p.rows * p.n * p.n * (size == 8 ? 5 : 4) <= 4 * most;
 }
 

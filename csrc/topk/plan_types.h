@@ -89,7 +89,8 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
-constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row
+constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row,
+constexpr int kLanesRows = 8192;         // and rows below which it does from 33
 constexpr int kLanesMaxN = 512;          // and above which warp_row serves many rows
 constexpr int kThreadMaxN = 1024;        // elements a row of thread_row,
 constexpr int kThreadFewN = 512;         // and where there are few rows
@@ -103,12 +104,12 @@ constexpr int kWarpThreads = 128;        // a block of warp_row
 constexpr int kWarpLoads = 8;            // in flight a thread
 constexpr int kWarpVectors = 1024;       // the longest row
 constexpr int kWarpK = 32;               // the most winners
-constexpr int kWarpPairs = 64 + 32 * 8;  // candidates that a warp has room for
+constexpr int kWarpPairs = 64 + 32 * 8;  // candidates that a warp has room for, and a last 0
 constexpr int kCountThreads = 256;       // a block of count_row,
 constexpr int kCountMaxN = 4096;         // the longest row
-// Comparisons up to which count_row wins: against sorts of longer and of shorter rows; against
-// kernels that look for few winners, of 2 and 4 bytes and of others.
-constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000;
+// Comparisons up to which count_row wins: against sorts of longer and of shorter rows, and of 1 and
+// 2 bytes; against kernels that look for few winners, and for those of 8 bytes or up to 16.
+constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000, kCountSmall = 16'000'000;
 constexpr int64_t kCountQuick = 4'000'000, kCountWide = 10'000'000;
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,

@@ -12,12 +12,13 @@ namespace gpuprims {
 
 namespace radix_tuning {
 constexpr int kThreads = 512;
-constexpr int kItems = 16;                // elements a thread of the kernel that writes
-constexpr int kTile = kThreads * kItems;  // elements
-constexpr int kDigitBits = 11;            // of a key, at a time
-constexpr int kBins = 1 << kDigitBits;    // 8 KB of shared memory
-constexpr int kBlocksPerSm = 4;           // by threads
-constexpr int kShare = 2;                 // rows are filtered where k is at most n / kShare
+constexpr int kItems = 16;                  // elements a thread of the kernel that writes
+constexpr int kTile = kThreads * kItems;    // elements
+constexpr int kDigitBits = 11;              // of a key, at a time
+constexpr int kBins = 1 << kDigitBits;      // 8 KB of shared memory
+constexpr int kBlocksPerSm = 4;             // by threads
+constexpr int kFewN = 8192, kFewRows = 16;  // filtered though a block could sort them
+constexpr int kShare = 2;                   // rows are filtered where k is at most n / kShare
 }  // namespace radix_tuning
 
 // A row's state between the passes.
@@ -60,7 +61,9 @@ inline RadixPlan plan_radix(Dtype dtype, int64_t rows, int64_t n, int64_t k, int
   namespace t = radix_tuning;
   const int64_t size = dtype_bytes(dtype), bits = size * 8;
   RadixPlan plan;
-  plan.filtered = k <= n / t::kShare && n > block_limit(static_cast<int>(size));
+  // A block that sorts a long row is slow, but where there are many.
+  plan.filtered = k <= n / t::kShare && (n > block_limit(static_cast<int>(size)) ||
+                                         (n >= t::kFewN && rows <= t::kFewRows));
   plan.sorted_n = plan.filtered ? k : n;
   plan.sort = plan_sort(radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms));
   const bool cut = plan.sorted_n > k;

@@ -33,14 +33,14 @@ struct NumberBound {
 };
 
 // The best k of `count` pairs to `winners`, in order.
-__device__ __forceinline__ void rank_pairs(const Narrow* pairs, int count, Narrow* winners, int k,
+__device__ __forceinline__ void rank_pairs(Narrow* pairs, int count, Narrow* winners, int k,
                                            int lane) {
+  if (lane == 0) pairs[count] = 0;
+  __syncwarp();
 #pragma unroll 1
   for (int i = lane; i < count; i += 32) {
     const Narrow pair = pairs[i];
-    int better = 0;
-#pragma unroll 4
-    for (int j = 0; j < count; ++j) better += pairs[j] > pair;
+    const int better = pairs_above(pairs, count, pair);
     if (better < k) winners[better] = pair;
   }
   __syncwarp();
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
     int count = 0;
 #pragma unroll 1
     for (int from = 0; from < listed; from += 32) {
-      if (count > kPairs - 32 * kVector) {  // the best k stay, and raise the bound
+      if (count >= kPairs - 32 * kVector) {  // the best k stay, and raise the bound
         rank_pairs(pairs, count, winners, k, lane);
         if (lane < k) pairs[lane] = winners[lane];
         count = k;
