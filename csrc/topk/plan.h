@@ -102,14 +102,12 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     default:
       break;
   }
-  if (lanes_fit && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
+  if (topk_lanes_win(p) && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
   if (topk_count_wins(p)) return plan_topk_count(p, plan);
-  if (topk_warp_fits(p) && p.n > t::kLanesMaxN && p.rows > 8 * p.sms)
-    return plan_topk_warp(p, plan);
+  if (topk_warp_wins(p)) return plan_topk_warp(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
   if (topk_lanes_win(p)) return plan_topk_lanes(p, plan);
-  if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
-    return plan_topk_thread(p, plan);
+  if (topk_thread_wins(p)) return plan_topk_thread(p, plan);
   if (stream_fits)
     if (const TopkPlan stream = plan_topk_stream(p, plan); stream.threads > 0) return stream;
   return plan_topk_sort(p, plan);

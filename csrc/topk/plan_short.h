@@ -22,11 +22,13 @@ inline TopkPlan plan_topk_lanes(const TopkProblem& p, TopkPlan plan) {
   return plan;
 }
 
-// Where lanes is chosen, if nothing above it is.
+// Where lanes is chosen, if nothing above it is: where as many lanes have elements as it takes.
 inline bool topk_lanes_win(const TopkProblem& p) {
-  return p.vectors && topk_lanes(p.n, p.k) > 0 &&
-         (p.n >= topk_tuning::kLanesFrom || p.rows < 4 * p.sms ||
-          (p.n > 32 && p.rows < topk_tuning::kLanesRows));
+  namespace t = topk_tuning;
+  if (!p.vectors || topk_lanes(p.n, p.k) == 0 || p.k * 4 > p.n / topk_vector(p.dtype) * 3)
+    return false;
+  return p.n >= t::kLanesFrom || p.rows < 4 * p.sms ||
+         (p.n > 32 && p.rows < (p.k > 12 ? t::kLanesRows : 4 * t::kLanesRows));
 }
 
 // Rows for which thread_row is: short ones, and enough of them that latency does not matter.
@@ -105,6 +107,12 @@ inline TopkWarpMemory topk_warp_memory(Dtype dtype, int64_t n) {
 inline bool topk_warp_fits(const TopkProblem& p) {
   return p.vectors && p.k <= topk_tuning::kWarpK &&
          divide_up(p.n, topk_vector(p.dtype)) <= topk_tuning::kWarpVectors;
+}
+
+// Many rows. Of the longest float32 rows and most winners, a block a row is as fast.
+inline bool topk_warp_wins(const TopkProblem& p) {
+  return topk_warp_fits(p) && p.n > topk_tuning::kLanesMaxN && p.rows > 8 * p.sms &&
+         (p.dtype != Dtype::f32 || p.n * p.k <= 1 << 16);
 }
 
 inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {

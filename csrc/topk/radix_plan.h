@@ -63,7 +63,7 @@ inline RadixPlan plan_radix(Dtype dtype, int64_t rows, int64_t n, int64_t k, int
   RadixPlan plan;
   // A block that sorts a long row is slow, but where there are many.
   plan.filtered = k <= n / t::kShare && (n > block_limit(static_cast<int>(size)) ||
-                                         (n >= t::kFewN && rows <= t::kFewRows));
+                                         (size > 1 && n >= t::kFewN && rows <= t::kFewRows));
   plan.sorted_n = plan.filtered ? k : n;
   plan.sort = plan_sort(radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms));
   const bool cut = plan.sorted_n > k;

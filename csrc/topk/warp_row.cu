@@ -32,9 +32,30 @@ struct NumberBound {
   }
 };
 
-// The best k of `count` pairs to `winners`, in order.
+// The best k of `count` pairs to `winners`, in order. Of many, the k-th best of the lanes' best is
+// a bound first: pairs of sorted data follow each other, and then it leaves k.
 __device__ __forceinline__ void rank_pairs(Narrow* pairs, int count, Narrow* winners, int k,
                                            int lane) {
+  if (count > 64) {
+    uint32_t best = 0;
+#pragma unroll 1
+    for (int i = lane; i < count; i += 32) {
+      const auto key = static_cast<uint32_t>(pairs[i] >> 32);
+      best = key > best ? key : best;
+    }
+    const uint32_t least = __shfl_sync(~0u, sort_lanes(best), k - 1);
+    int kept = 0;
+#pragma unroll 1
+    for (int from = 0; from < count; from += 32) {
+      const Narrow pair = from + lane < count ? pairs[from + lane] : Narrow(0);
+      const bool stays = pair && static_cast<uint32_t>(pair >> 32) >= least;
+      const unsigned all = __ballot_sync(~0u, stays);
+      if (stays) pairs[kept + __popc(all & ((1u << lane) - 1))] = pair;
+      kept += __popc(all);
+      __syncwarp();
+    }
+    count = kept;
+  }
   if (lane == 0) pairs[count] = 0;
   __syncwarp();
 #pragma unroll 1
@@ -76,7 +97,8 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
         float top = widen(tile[u].element[0]);
 #pragma unroll
         for (int e = 1; e < kVector; ++e) top = larger_nan(top, widen(tile[u].element[e]));
-        best[u % 2] = larger_nan(best[u % 2], top);
+        float& group = best[(u ^ u >> 1 ^ u >> 2) & 1];  // not every other vector
+        group = larger_nan(group, top);
         if (v + u * 32 < vectors) tops[v + u * 32] = top;
       }
     }
@@ -110,6 +132,7 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
     __syncwarp();
 
     int count = 0;
+    ties = 0;  // elements from here on
 #pragma unroll 1
     for (int from = 0; from < listed; from += 32) {
       if (count >= kPairs - 32 * kVector) {  // the best k stay, and raise the bound
@@ -117,20 +140,28 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
         if (lane < k) pairs[lane] = winners[lane];
         count = k;
         bound = NumberBound(static_cast<uint32_t>(winners[k - 1] >> 32));
+        ties = k;  // what is equal comes later by index
         __syncwarp();
       }
       Vector<T> some;
       int v = 0;
-      uint32_t hits = 0;
+      uint32_t hits = 0, same = 0;
       if (from + lane < listed) {
         v = list[from + lane];
         some.raw = load_streaming(source + v * kVector);
 #pragma unroll
         for (int e = 0; e < kVector; ++e) {
           const float x = widen(some.element[e]);
-          if (bound.above(x) || bound.equal(x)) hits |= 1u << e;
+          if (bound.above(x)) hits |= 1u << e;
+          if (bound.equal(x)) same |= 1u << e;
         }
       }
+      // Of equal elements the first k by index, which is the list's order.
+      const int tied = __popc(same), ties_up_to = static_cast<int>(lanes_up_to<32>(tied, lane));
+#pragma unroll 1
+      for (int room = k - ties - (ties_up_to - tied); same && room > 0; same &= same - 1, --room)
+        hits |= same & -same;
+      ties += __shfl_sync(~0u, ties_up_to, 31);
       const int mine = __popc(hits), up_to = static_cast<int>(lanes_up_to<32>(mine, lane));
       int slot = count + up_to - mine;
 #pragma unroll

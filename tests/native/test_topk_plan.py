@@ -102,12 +102,15 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
     "rows, n, k, algo",
     [
         (16_384, 256, 8, "lanes"),
-        (8, 16, 4, "lanes"),
+        (8, 16, 4, "count_row"),
+        (8, 128, 4, "lanes"),
+        (16_384, 100, 5, "lanes"),
         (100_000, 100, 5, "thread_row"),
         (9, 600, 5, "count_row"),
         (9000, 600, 5, "warp_row"),
-        (4096, 4096, 32, "warp_row"),
-        (4096, 4096, 33, "block_row"),
+        (4096, 4096, 16, "warp_row"),
+        (4096, 4096, 32, "block_row"),
+        (4096, 2048, 32, "warp_row"),
         (1000, 4096, 32, "block_row"),
     ],
 )
