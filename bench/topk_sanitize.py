@@ -22,6 +22,9 @@ def topk_cases() -> Iterator[Case]:
         (1, 4_500_000, 256),  # and a threshold they share
         (2, 5000, 5000), (3, 300, 300), (40, 256, 200), (1, 10_000, 9000),  # everything is sorted
         (1, 10_000, 4097), (2, 30_001, 9000),  # the best are selected, then sorted
+        (70, 10, 9), (3, 1000, 700), (1, 4096, 2000),  # ranks are counted
+        (1070, 1024, 20),  # a warp a row of middling length
+        (4000, 150, 100), (65_000, 33, 20),  # a warp sorts and writes the first k
     ]  # fmt: skip
     for rows, n, k in shapes:
         yield rows, n, k, torch.float32, {}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from topk_reference import DISTRIBUTIONS, DTYPES, bits, by_sort, random_input, reference, restride
+from topk_reference import DISTRIBUTIONS, DTYPES, FLOATS, bits, by_sort, random_input, reference, restride
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -255,7 +255,7 @@ def test_sharded():
         torch.distributed.destroy_process_group()
 
 
-SHAPES = [(1, 1_000_000), (64, 20_000), (3, 100_000), (1000, 300), (5, 4097), (2000, 33)]
+SHAPES = [(1, 1_000_000), (64, 20_000), (3, 100_000), (1000, 300), (5, 4097), (2000, 33), (1100, 1024)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -271,6 +271,46 @@ def test_distributions(device, kind, shape):
                 values, indices = topk(x, k, largest=largest)
                 assert torch.equal(indices, expected), (k, largest)
                 assert torch.equal(bits(values), bits(x.gather(1, expected)))
+
+
+SHORT = [
+    (1, 1), (2000, 1), (7, 3), (100, 32), (5000, 17), (70_000, 32), (20_000, 100), (20_000, 257), (3, 1000),
+    (9000, 600), (2500, 1024), (1, 4096),
+]  # fmt: skip
+
+
+def hard_input(kind: str, shape: tuple[int, int], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """normal; few values; a cluster of numbers whose leading bits agree, beside outliers."""
+    bits = {1: 3, 2: 6, 4: 12, 8: 20}[dtype.itemsize]
+    if kind == "normal":
+        scale = 40 if dtype.itemsize == 1 else 1000
+        x = torch.randn(shape, device=device).mul(1 if dtype.is_floating_point else scale)
+        return x.abs().to(dtype) if dtype == torch.uint8 else x.to(dtype)
+    small = torch.randint(0, 5 if kind == "ties" else 1 << bits, shape, device=device)
+    if kind == "ties":
+        return small.to(dtype)
+    outlier = torch.rand(shape, device=device) < 0.02
+    if dtype.is_floating_point:
+        x = 1 + small.double() * torch.finfo(dtype).eps
+        return torch.where(outlier, x * torch.finfo(dtype).max / 4, x).to(dtype)
+    return torch.where(outlier, small + torch.iinfo(dtype).max // 2, small).to(dtype)
+
+
+@pytest.mark.parametrize("shape", SHORT, ids=str)
+@pytest.mark.parametrize("kind", ["normal", "ties", "cluster"])
+def test_short_rows_of_any_k(device, kind, shape):
+    if device == "cpu":
+        shape = (min(shape[0], 40), shape[1])
+    n = shape[1]
+    for dtype in (*FLOATS, torch.int32, torch.int64, torch.uint8):
+        x = hard_input(kind, shape, dtype, device)
+        for largest in (True, False):
+            expected = torch.sort(x, dim=-1, descending=largest, stable=True)
+            for k in sorted({1, n // 3 + 1, max(n - 1, 1), n}):
+                index = torch.int32 if k % 2 else torch.int64
+                values, indices = topk(x, k, largest=largest, index_dtype=index)
+                assert torch.equal(indices.long(), expected.indices[:, :k]), (dtype, k, largest)
+                assert torch.equal(values, expected.values[:, :k]), (dtype, k, largest)
 
 
 @pytest.mark.parametrize("k_of", ["n", "n/2", "5000"])

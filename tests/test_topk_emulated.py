@@ -44,6 +44,8 @@ REPLACED = {
     "sort.cu": [],
     "filter.cu": [],
     "lanes.cu": [],
+    "warp_row.cu": [],
+    "count_row.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "gate_element.cuh": GATE_ELEMENT,
     "thread_row.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "lane_keys.cuh": [
@@ -71,7 +73,7 @@ REPLACED = {
 }
 
 PROGRAMS = {
-    "emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp", "lanes.cpp"),
+    "emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp", "lanes.cpp", "count_row.cpp", "warp_row.cpp"),
     "emulated_thread_row": ("thread_row.cpp",),
 }
 
@@ -106,7 +108,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     main.write_text(f'#include "topk/stream.cu"\n#include "{HERE}/emulator/topk.cpp"\n')
     other = folder / "sort.cpp"  # kThreads is a name in both
     other.write_text('#include "topk/sort.cu"\n')
-    for name in ("filter", "lanes"):
+    for name in ("filter", "lanes", "count_row", "warp_row"):
         (folder / f"{name}.cpp").write_text(f'#include "topk/{name}.cu"\n')
     thread_row = folder / "thread_row.cpp"
     thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')

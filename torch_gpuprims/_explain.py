@@ -19,7 +19,7 @@ if enabled:
     _log.setLevel(logging.INFO)
 
 _H200_SMS = 132  # what a plan is made for where there is no GPU
-_ALGOS = ("", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
+_ALGOS = ("", "block_row", "split_row", "sort", "thread_row", "radix", "lanes", "count_row", "warp_row")
 # The order of enum Dtype in csrc/common/dtype.h.
 _DTYPES = (
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,

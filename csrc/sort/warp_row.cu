@@ -56,12 +56,14 @@ __device__ __forceinline__ void write(const WarpTile<Element, kItems, kMixed>& t
   if constexpr (kItems == 8) {
     tile.template each<1>([&](int i, int r, int rank, const RowSpan& row) {
       const uint32_t place = tile.words.words[tile.words.place(i)] & mask;
-      Outputs<Element>(args, row).put(rank, tile.raw[r * tile.stride() + place], place);
+      const RowSpan kept = kept_span(args, tile.row + r, row);
+      if (rank < kept.n)
+        Outputs<Element>(args, kept).put(rank, tile.raw[r * tile.stride() + place], place);
     });
   } else {
 #pragma unroll 1
     for (int r = 0; r < 32 >> tile.lane_bits; ++r) {
-      const RowSpan row = tile.span(r);
+      const RowSpan row = kept_span(args, tile.row + r, tile.span(r));
       const Element* const raw = tile.raw + r * tile.stride();
       const uint32_t* const words =
           tile.words.words + (r << tile.lane_bits) * LaneSort<kItems>::kStride + tile.lane;
@@ -121,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
         if (words.settle(v)) break;
         low = 0;
       } else {
-        words.name_places();
-        low += words.room();
+        if (!args.keep) words.name_places();
+        low += words.window_room();
         if (!words.has_window(low)) break;
       }
       words.make_window(v, low);

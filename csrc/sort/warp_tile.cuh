@@ -38,6 +38,7 @@ struct WarpTile {
   const LaneSort<kItems, kMixed> words;
   const int lane, lane_bits;  // lanes a row: 2^lane_bits
   int64_t start = 0;          // of the first row
+  int64_t row = 0;            // the first row
   int rows = 0;
   RowSpan mine{0, 0};  // this lane's row; n = 0: not to be sorted here
 
@@ -63,6 +64,7 @@ struct WarpTile {
     rows = 32 >> lane_bits;
     if (all - first < rows) rows = static_cast<int>(all - first);
     start = scattered() ? 0 : first * args.n;
+    row = first;
     mine = row_here() < rows ? row_span(args, first + row_here()) : RowSpan{0, 0};
     if (args.longest && (mine.n < args.shortest || mine.n > args.longest)) mine.n = 0;
     return __any_sync(~0u, mine.n > 0);

@@ -73,6 +73,11 @@ struct WarpWords {
   __device__ __forceinline__ explicit WarpWords(const Tile& tile) : tile(tile) {}
 
   __device__ __forceinline__ int room() const { return 32 - tile.place_bits(); }
+  // Where not all is written, there is no room to keep the order so far (make_window), and words
+  // hold both rank and place: smaller windows, up to six.
+  __device__ __forceinline__ int window_room() const {
+    return tile.args.keep ? room() - tile.place_bits() : room();
+  }
 
   // Keys alone of at most 32 bits need no place.
   __device__ __forceinline__ bool keys_alone() const {
@@ -132,7 +137,7 @@ struct WarpWords {
   }
 
   // Otherwise rows are sorted window by window, the key's last bits first: words of the window from
-  // bit `low` on and of the rank so far. At most three windows hold a key. Whether `low` is one:
+  // bit `low` on and of the rank so far. At most three windows hold a key. Is there one at `low`?
   __device__ __forceinline__ bool has_window(int low) const {
     return low < __reduce_max_sync(~0u, static_cast<unsigned>(bits));
   }
@@ -146,12 +151,17 @@ struct WarpWords {
       const RowSpan at = tile.span(row);
       const Word least = __shfl_sync(~0u, static_cast<WordForShuffle>(base), row << tile.lane_bits);
       uint32_t& word = tile.words.words[tile.words.place(i)];
-      const uint32_t place = low == 0 ? rank : word;
+      const uint32_t place = low == 0 ? rank : word & tile.place_mask();
       word = ~0u;
       if (rank >= at.n) continue;
-      keep(at.start + rank, place);
-      const Word key = (key_at(row, place) - least) >> low;
-      word = static_cast<uint32_t>(key) << tile.place_bits() | static_cast<uint32_t>(rank);
+      const uint32_t key = static_cast<uint32_t>((key_at(row, place) - least) >> low);
+      if (tile.args.keep) {
+        word =
+            ((key << tile.place_bits()) | static_cast<uint32_t>(rank)) << tile.place_bits() | place;
+      } else {
+        keep(at.start + rank, place);
+        word = key << tile.place_bits() | static_cast<uint32_t>(rank);
+      }
     }
     __syncwarp();
     tile.words.load(v);

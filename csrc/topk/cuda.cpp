@@ -137,6 +137,12 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
     case TopkAlgo::lanes:
       check_cuda("topk", launch_topk_lanes(args, plan, stream));
       break;
+    case TopkAlgo::warp_row:
+      check_cuda("topk", launch_topk_warp(args, plan, stream));
+      break;
+    case TopkAlgo::count_row:
+      check_cuda("topk", launch_topk_count(args, plan, stream));
+      break;
     case TopkAlgo::thread_row:
       check_cuda("topk", launch_topk_thread(args, plan, stream));
       break;

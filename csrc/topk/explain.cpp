@@ -24,6 +24,10 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
   char detail[160] = "";
   if (p.algo == TopkAlgo::lanes || p.algo == TopkAlgo::thread_row)
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
+  else if (p.algo == TopkAlgo::warp_row)
+    std::snprintf(detail, sizeof detail, "a warp a row");
+  else if (p.algo == TopkAlgo::count_row)
+    std::snprintf(detail, sizeof detail, "%d elements a block", p.tile);
   else if (p.algo == TopkAlgo::sort)
     std::snprintf(detail, sizeof detail, "tiles of %d", p.tile);
   else if (p.algo == TopkAlgo::radix)

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
-    const float bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
+    const uint32_t bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
     float total = 1;
     if (!args.sigmoid && !args.renormalize) {
 #pragma unroll
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(t::kThreads, t::kResident)
       for (int e = 0; e < t::kItems; ++e) total += denominator_term(x[e] - best);
       total = lanes_sum<kLanes>(total);
     }
-    rank_reaching<T, kLanes>(memory, x, bound, args, logits, lane, shift, k);
+    rank_reaching<T, kLanes>(memory, x, bound, logits, lane, shift, k);
     // A lane a winner: k is below the number of lanes.
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     const float logit = order_value(static_cast<uint32_t>(pair >> 32));

@@ -32,6 +32,8 @@ struct TopkArgs {
 
 cudaError_t launch_topk_lanes(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_thread(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
+cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
+cudaError_t launch_topk_count(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                                cudaStream_t stream);
 cudaError_t launch_topk_sort(const TopkArgs& args, const TopkPlan& plan, void* workspace,

@@ -6,20 +6,6 @@
 namespace gpuprims {
 namespace {
 
-// The winner's own bits, from its key where that holds them.
-template <class T>
-__device__ __forceinline__ T winner_bits(uint32_t key, const T* from) {
-  T out = T();
-  const bool shared = key == ~0u || key == 0x80000000u;  // by NaNs, by zeros
-  if (shared || std::is_same_v<T, Half>) return *from;
-  const float value = order_value(key);
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  if (sizeof(T) == 2) bits >>= 16;
-  memcpy(&out, &bits, sizeof out);
-  return out;
-}
-
 template <class T, int kLanes>
 __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9)
     topk_lanes(const __grid_constant__ TopkArgs args) {
@@ -39,8 +25,8 @@ __global__ void __launch_bounds__(t::kThreads, sizeof(T) == 4 ? t::kResident : 9
     float best = x[0];
 #pragma unroll
     for (int e = 1; e < t::kItems; ++e) best = larger_nan(best, x[e]);
-    const float bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
-    rank_reaching<T, kLanes>(memory, x, bound, args, source, lane, shift, k);
+    const uint32_t bound = lanes_bound<kLanes>(memory, best, lane, shift, k);
+    rank_reaching<T, kLanes>(memory, x, bound, source, lane, shift, k);
     const Narrow pair = memory.winners[lane < k ? lane : 0];
     if (active && lane < k) {
       const int64_t at = row * k + lane;

@@ -39,20 +39,29 @@ inline bool topk_radix_fits(const TopkProblem& p) {
 }
 
 // Where radix beats what else could serve k up to kMaxStreamK. Rows that csrc/sort has in registers
-// or shared memory: k is a good part of the row, so that a bound lets most of it through; of one
-// byte, where ties do; and of at most 256 elements, where a block a row is too much. Longer rows:
-// where most vectors have a winner.
+// or shared memory: of at most 512 or 1,024 elements, where a warp's sort costs no more than a
+// block's selection; k is a good part of the row, so that a bound lets most of it through; of one
+// byte, where ties do. Longer rows: where most vectors have a winner.
 inline bool topk_radix_wins(const TopkProblem& p) {
   const int64_t size = dtype_bytes(p.dtype);
   if (p.k > topk_tuning::kMaxStreamK) return true;
   if (p.k <= 8 || p.inner != 1) return false;
   if (p.k * 2 >= p.n && p.n <= 4096) return true;
-  if ((p.vectors && topk_lanes(p.n, p.k) > 0) || topk_thread_fits(p)) return false;
+  if (topk_lanes_win(p) || topk_thread_wins(p)) return false;
+  if (p.n <= 1024)  // warps sort
+    return p.n <= 32 || (!topk_quick_blocks(p) && (p.n <= 512 || size != 4 || p.k * 8 >= p.n));
   if (p.n <= block_limit(static_cast<int>(size))) {
-    const int share = size == 1 ? 8192 : size == 8 ? 2 : size == 2 || p.n <= 512 ? 8 : 4;
-    return p.n <= 256 || p.k * share >= p.n;
+    const bool longer = p.n > 8192;
+    const int share = size == 1   ? 8192
+                      : size == 2 ? 8
+                      : size == 4 ? (longer ? 2 : 4)
+                      : longer    ? 3
+                                  : 2;
+    return p.k * share >= p.n;
   }
-  if (!(size == 1 && p.k * 64 >= p.n) && !(size == 2 && p.k >= 2048 && p.rows <= 16)) return false;
+  if (!(size == 1 && (p.k * 64 >= p.n || p.k >= 2048)) &&
+      !(size == 2 && p.k >= 2048 && p.rows <= 16))
+    return false;
   return plan_radix(p.dtype, p.rows, p.n, p.k, 1, p.index_bits, p.sms).bytes <=
          p.rows * p.n * size / 20 + (16 << 20);
 }
@@ -81,16 +90,24 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     case TopkAlgo::sort:
       if (p.rows * divide_up(p.n, t::kSortTile) <= INT32_MAX) return plan_topk_sort(p, plan);
       break;
+    case TopkAlgo::warp_row:
+      if (topk_warp_fits(p)) return plan_topk_warp(p, plan);
+      break;
+    case TopkAlgo::count_row:
+      if (topk_count_fits(p)) return plan_topk_count(p, plan);
+      break;
     case TopkAlgo::radix:
       if (topk_radix_fits(p)) return plan_topk_radix(p, plan);
       break;
     default:
       break;
   }
+  if (topk_lanes_win(p) && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
+  if (topk_count_wins(p)) return plan_topk_count(p, plan);
+  if (topk_warp_wins(p)) return plan_topk_warp(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
-  if (lanes_fit && (p.n >= t::kLanesFrom || p.rows < 4 * p.sms)) return plan_topk_lanes(p, plan);
-  if (thread_fits && (p.rows >= 4 * p.sms || p.n <= t::kThreadFewN))
-    return plan_topk_thread(p, plan);
+  if (topk_lanes_win(p)) return plan_topk_lanes(p, plan);
+  if (topk_thread_wins(p)) return plan_topk_thread(p, plan);
   if (stream_fits)
     if (const TopkPlan stream = plan_topk_stream(p, plan); stream.threads > 0) return stream;
   return plan_topk_sort(p, plan);

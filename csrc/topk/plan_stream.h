@@ -63,11 +63,20 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
     const int64_t blocks =
         std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
     plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
-    const int64_t sample = plan.sample_blocks * per_block;
-    plan.rank = static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
-    plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
-    const int threads = plan.sample_blocks * t::kSampleThreads;
-    if (plan.groups > threads || plan.rank * 4LL > plan.groups * 3LL) plan.rank = 0;
+    int threads = 0;
+    for (;; plan.sample_blocks *= 2) {
+      const int64_t sample = plan.sample_blocks * per_block;
+      plan.rank =
+          static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
+      plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
+      threads = plan.sample_blocks * t::kSampleThreads;
+      if (plan.groups <= threads && plan.rank * 4LL <= plan.groups * 3LL) break;
+      // Too many winners for so small a sample: up to half of the row, or no bound.
+      if (4 * sample > p.n || 2 * plan.sample_blocks > t::kMaxSampleBlocks) {
+        plan.rank = 0;
+        break;
+      }
+    }
     plan.sample_lanes = 1;
     while (plan.sample_lanes < t::kSampleThreads && plan.groups * plan.sample_lanes * 2 <= threads)
       plan.sample_lanes *= 2;

@@ -14,12 +14,14 @@ enum class TopkAlgo : int32_t {
   thread_row = 4,  // a thread a short row, or 2, 4, 8; rows in shared memory
   radix = 5,       // the best k by radix select where they are a small part, then csrc/sort: any k
   lanes = 6,       // part of a warp a short row in registers: the largest of floats
+  count_row = 7,   // few short rows: ranks by counting better elements
+  warp_row = 8,    // a warp a row of some thousand elements: the largest of floats
 };
-constexpr int kTopkAlgos = 7;
+constexpr int kTopkAlgos = 9;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic",  "block_row", "split_row", "sort",
-                                   "thread_row", "radix",     "lanes"};
+  constexpr const char* names[] = {"automatic", "block_row", "split_row", "sort",    "thread_row",
+                                   "radix",     "lanes",     "count_row", "warp_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -47,7 +49,7 @@ struct TopkPlan {
   // lanes, thread_row
   int lanes = 0;  // lanes a row; in `lanes` of 16 elements each
   // block_row, split_row
-  int splits = 1;         // blocks a row
+  int splits = 1;         // blocks a row; of count_row, too
   int64_t chunk = 0;      // elements a block
   int capacity = 0;       // candidates a block's shared memory holds
   bool sampled = false;   // the chunk is longer than a tile: a sample of that size is read first
@@ -58,7 +60,7 @@ struct TopkPlan {
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
   int flush = 0;          // candidates a block hands to the merge
-  // sort
+  // sort; count_row: elements a block ranks
   int tile = 0;
   // radix
   bool filtered = false;  // only the best k are sorted
@@ -87,15 +89,28 @@ constexpr int kManyGroups =
 constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
 constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
-constexpr int kLanesFrom = 128;         // elements a row, from which lanes beats thread_row
-constexpr int kThreadMaxN = 1024;       // elements a row of thread_row,
-constexpr int kThreadFewN = 512;        // and where there are few rows
-constexpr int kThreadMaxK = 16;         // winners, which a lane keeps in registers
-constexpr int kThreadLanes = 8;         // most lanes a row
-constexpr int kThreadTile = 20 * 1024;  // bytes of shared memory a warp: 11 are resident
-constexpr int kThreadWarps = 12;        // warps a multiprocessor, below which rows are shared out
-constexpr int kThreadShare = 256;       // most elements a lane: a byte in its list
-constexpr int kThreadElements = 16;     // elements worth a lane
+constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row,
+constexpr int kLanesRows = 8192;         // and rows below which it does from 33
+constexpr int kLanesMaxN = 512;          // and above which warp_row serves many rows
+constexpr int kThreadMaxN = 1024;        // elements a row of thread_row,
+constexpr int kThreadFewN = 512;         // and where there are few rows
+constexpr int kThreadMaxK = 16;          // winners, which a lane keeps in registers
+constexpr int kThreadLanes = 8;          // most lanes a row
+constexpr int kThreadTile = 20 * 1024;   // bytes of shared memory a warp: 11 are resident
+constexpr int kThreadWarps = 12;         // warps a multiprocessor, below which rows are shared out
+constexpr int kThreadShare = 256;        // most elements a lane: a byte in its list
+constexpr int kThreadElements = 16;      // elements worth a lane
+constexpr int kWarpThreads = 128;        // a block of warp_row
+constexpr int kWarpLoads = 8;            // in flight a thread
+constexpr int kWarpVectors = 1024;       // the longest row
+constexpr int kWarpK = 32;               // the most winners
+constexpr int kWarpPairs = 64 + 32 * 8;  // candidates that a warp has room for, and a last 0
+constexpr int kCountThreads = 256;       // a block of count_row,
+constexpr int kCountMaxN = 4096;         // the longest row
+// Comparisons up to which count_row wins: against sorts of longer and of shorter rows, and of 1 and
+// 2 bytes; against kernels that look for few winners, and for those of 8 bytes or up to 16.
+constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000, kCountSmall = 16'000'000;
+constexpr int64_t kCountQuick = 4'000'000, kCountWide = 10'000'000;
 
 // Groups of which the want-th best is a useful bound, or 0. Few groups are quick to rank; of more,
 // the same rank leaves fewer candidates.

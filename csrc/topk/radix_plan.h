@@ -17,8 +17,8 @@ constexpr int kTile = kThreads * kItems;    // elements
 constexpr int kDigitBits = 11;              // of a key, at a time
 constexpr int kBins = 1 << kDigitBits;      // 8 KB of shared memory
 constexpr int kBlocksPerSm = 4;             // by threads
+constexpr int kFewN = 8192, kFewRows = 16;  // filtered though a block could sort them
 constexpr int kShare = 2;                   // rows are filtered where k is at most n / kShare
-constexpr int64_t kSpreadBytes = 15 << 20;  // beside 5 %: what short rows sorted whole may take
 }  // namespace radix_tuning
 
 // A row's state between the passes.
@@ -61,18 +61,13 @@ inline RadixPlan plan_radix(Dtype dtype, int64_t rows, int64_t n, int64_t k, int
   namespace t = radix_tuning;
   const int64_t size = dtype_bytes(dtype), bits = size * 8;
   RadixPlan plan;
-  plan.filtered = k <= n / t::kShare && n > block_limit(static_cast<int>(size));
+  // A block that sorts a long row is slow, but where there are many.
+  plan.filtered = k <= n / t::kShare && (n > block_limit(static_cast<int>(size)) ||
+                                         (size > 1 && n >= t::kFewN && rows <= t::kFewRows));
   plan.sorted_n = plan.filtered ? k : n;
-  SortProblem problem = radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms);
-  plan.sort = plan_sort(problem);
+  plan.sort = plan_sort(radix_sort_problem(dtype, rows, plan.sorted_n, index_bits, sms));
   const bool cut = plan.sorted_n > k;
-  // Warps write whole rows, to workspace; where that would be much of the input, blocks write k.
-  if (cut && plan.sort.algo == SortAlgo::warp_row &&
-      rows * n * (size + index_bits / 8) > rows * n * size / 20 + t::kSpreadBytes) {
-    problem.forced = SortAlgo::block_row;
-    plan.sort = plan_sort(problem);
-  }
-  if (cut && plan.sort.algo == SortAlgo::block_row) plan.keep = k;
+  if (cut && plan.sort.algo != SortAlgo::sweep) plan.keep = k;
   plan.spread = inner != 1 || (cut && plan.keep == 0);
   int64_t at = 0;
   const auto take = [&](int64_t bytes) {

@@ -90,6 +90,7 @@ Key draw(Dtype dtype, Data data, int64_t i, int64_t n, std::mt19937_64& random) 
 struct Options {
   bool descending = false, indices = true, values = true;
   int index_bits = 64, begin = 0, end = 0;
+  int64_t keep = 0;  // of each row; 0: all
 };
 
 template <class Key>
@@ -125,11 +126,14 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, std::mt19937_64& ran
   if (plan.algo != SortAlgo::warp_row) simt::fail("another algorithm was planned");
   SortArgs args;
   args.input = x;
-  if (o.values) args.values = values.data();
-  if (o.indices)
-    args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
   args.rows = rows, args.n = n, args.begin_bit = o.begin, args.end_bit = o.end;
   args.wide_index = o.index_bits == 64, args.packed = plan.packed;
+  args.keep = o.keep;
+  if (o.keep)
+    values.resize(rows * o.keep), wide.resize(rows * o.keep), narrow.resize(rows * o.keep);
+  args.values = o.values ? values.data() : nullptr;
+  if (o.indices)
+    args.indices = o.index_bits == 64 ? static_cast<void*>(wide.data()) : narrow.data();
   set_args<Key>(args, dtype, o);
   launch_sort_warp(args, plan, nullptr);
   for (int64_t r = 0; r < rows; ++r) {
@@ -139,8 +143,9 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, std::mt19937_64& ran
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return keys[a] < keys[b]; });
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t at = r * n + i;
+    const int64_t kept = o.keep ? o.keep : n;
+    for (int64_t i = 0; i < kept; ++i) {
+      const int64_t at = r * kept + i;
       const bool index_is_right =
           !o.indices || (o.index_bits == 64 ? wide[at] : narrow[at]) == order[i];
       if (index_is_right && (!o.values || values[at] == x[r * n + order[i]])) continue;
@@ -157,6 +162,22 @@ void check_all(int64_t n, Data data, std::mt19937_64& random) {
   const bool odd = random() % 2;
   const Options one{.descending = odd}, other{.descending = !odd, .index_bits = 32};
   const Options keys{.descending = odd, .indices = false};
+  const Options few{.descending = odd,
+                    .index_bits = odd ? 32 : 64,
+                    .keep = 1 + static_cast<int64_t>(random() % n)};
+  switch (random() % 4) {
+    case 0:
+      check<uint32_t>(Dtype::i32, rows, n, data, random, few);
+      break;
+    case 1:
+      check<uint16_t>(Dtype::bf16, rows, n, data, random, few);
+      break;
+    case 2:
+      check<uint64_t>(Dtype::f64, rows, n, data, random, few);
+      break;
+    default:
+      check<uint64_t>(Dtype::i64, rows, n, data, random, few);
+  }
   check<uint32_t>(Dtype::f32, rows, n, data, random, one, random() % 3 % 2);
   check<uint32_t>(Dtype::f32, rows, n, data, random, keys);
   check<uint64_t>(Dtype::f64, rows, n, data, random, keys, random() % 2);

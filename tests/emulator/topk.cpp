@@ -9,7 +9,19 @@ using namespace gpuprims;
 namespace {
 
 // hidden, shown: the least or the greatest are where a block of 128 threads takes its sample.
-enum class Data { random, few, equal, sorted, hidden, shown };
+enum class Data {
+  random,
+  few,
+  equal,
+  sorted,
+  hidden,
+  shown,
+  narrow,
+  outliers,
+  nan,
+  worst,
+  special  // floats
+};
 
 // 16 runs of 32 vectors of 4, spread evenly.
 bool sampled(int64_t at, int64_t n) {
@@ -58,6 +70,20 @@ void run_radix(const TopkArgs& args) {
   launch_topk_emit(emit, sizeof(T), true, nullptr);
 }
 
+// narrow: the leading bits agree; outliers: the same number, but for one in fifty.
+float special(Data data, std::mt19937& random) {
+  const uint32_t any = random();
+  const float choices[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1.0f, -1.0f};
+  uint32_t bits = 0x3f800000u | (any & 0xff);
+  if (data == Data::outliers && any % 50 == 0) bits = any & 0xff7fffffu;
+  if (data == Data::outliers && any % 50 != 0) bits = 0x3f800000u;
+  if (data == Data::nan) bits = 0x7fc00000u | any % 3 | any << 31;
+  if (data == Data::worst) bits = 0xff800000u;
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return data == Data::special ? choices[any % 8] : out;
+}
+
 template <class T>
 void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool largest, unsigned seed,
            TopkAlgo forced = TopkAlgo::automatic, int sms = 132) {
@@ -68,6 +94,10 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   while (reinterpret_cast<uintptr_t>(x) % 16) ++x;
   for (int64_t i = 0; i < rows * n; ++i) {
     const int drawn = static_cast<int>(random() % 20001) - 10000;
+    if (data >= Data::narrow) {
+      if constexpr (std::is_floating_point_v<T>) x[i] = special(data, random);
+      continue;
+    }
     if (data >= Data::hidden) {
       const int there = sampled(i % n, n) ? (data == Data::shown ? 20000 : -20000) : 0;
       x[i] = static_cast<T>(drawn + there);
@@ -81,7 +111,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.vectors = forced == TopkAlgo::lanes;
+  problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row;
   const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
@@ -90,7 +120,12 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.indices = indices.data();
   args.rows = rows, args.n = n, args.k = k, args.dtype = dtype, args.largest = largest;
   args.in = {n, n, 1};
-  if (plan.algo == TopkAlgo::lanes)
+  if (forced != TopkAlgo::automatic && plan.algo != forced) std::abort();
+  if (plan.algo == TopkAlgo::warp_row)
+    launch_topk_warp(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::count_row)
+    launch_topk_count(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::lanes)
     launch_topk_lanes(args, plan, nullptr);
   else if (plan.algo == TopkAlgo::radix)
     run_radix<T>(args);
@@ -102,11 +137,19 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
     const T* const row = x + r * n;
     std::vector<int64_t> order(n);
     std::iota(order.begin(), order.end(), 0);
+    using Key = KeyOf<sizeof(T)>;
+    const auto codec = make_codec<Key>(dtype, largest);
+    const auto bits = [](const T* at) {
+      Key key;
+      std::memcpy(&key, at, sizeof key);
+      return key;
+    };
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return largest ? row[a] > row[b] : row[a] < row[b];
+      return codec.encode(bits(row + a)) > codec.encode(bits(row + b));
     });
     for (int64_t i = 0; i < k; ++i) {
-      if (indices[r * k + i] == order[i] && values[r * k + i] == row[order[i]]) continue;
+      if (indices[r * k + i] == order[i] && bits(&values[r * k + i]) == bits(row + order[i]))
+        continue;
       std::fprintf(
           stderr,
           "%s [%ld, %ld] k=%ld data %d largest %d, %s: rank %ld of row %ld is %ld, not %ld\n",
@@ -121,6 +164,28 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
 
 int main(int count, char** words) {
   const unsigned seed = count > 1 ? static_cast<unsigned>(std::atoi(words[1])) : 1;
+  const Data kinds[] = {Data::random,   Data::few, Data::equal, Data::sorted, Data::narrow,
+                        Data::outliers, Data::nan, Data::worst, Data::special};
+  for (Data data : kinds) {
+    const int64_t whole[][2] = {{100, 5}, {16, 4},   {64, 6},  {128, 6},
+                                {256, 8}, {256, 12}, {500, 24}};
+    for (const auto& [n, k] : whole)
+      check<float>(Dtype::f32, 11, n, k, data, true, seed, TopkAlgo::lanes);
+    const int64_t longer[][2] = {{64, 5}, {516, 32}, {1000, 1}, {1024, 17}, {4096, 32}};
+    for (const auto& [n, k] : longer)
+      check<float>(Dtype::f32, 5, n, k, data, true, seed, TopkAlgo::warp_row);
+    const int64_t any[][3] = {{5, 1, 1},    {70, 3, 2},    {300, 10, 9},   {33, 32, 31},
+                              {9, 100, 64}, {3, 257, 256}, {2, 1024, 700}, {700, 17, 17}};
+    for (const auto& [rows, n, k] : any) {
+      const int sms = (seed + rows + n) % 2 ? 132 : 1;
+      check<float>(Dtype::f32, rows, n, k, data, sms == 1, seed, TopkAlgo::count_row, sms);
+      check<double>(Dtype::f64, rows, n, k, data, sms != 1, seed, TopkAlgo::count_row, sms);
+      if (data > Data::sorted) continue;
+      check<uint8_t>(Dtype::u8, rows, n, k, data, true, seed, TopkAlgo::count_row, sms);
+      check<int16_t>(Dtype::i16, rows, n, k, data, sms == 1, seed, TopkAlgo::count_row, sms);
+      check<int64_t>(Dtype::i64, rows, n, k, data, sms != 1, seed, TopkAlgo::count_row, sms);
+    }
+  }
   const int64_t shapes[][3] = {{3, 7, 3},       {5, 33, 8},     {9, 256, 8},    {4, 511, 24},
                                {1, 512, 200},   {1, 4097, 50},  {2, 4097, 50},  {2, 3001, 64},
                                {2, 3000, 3000}, {1, 40000, 20}, {1, 5000, 5000}};
@@ -144,8 +209,6 @@ int main(int count, char** words) {
     check<int64_t>(Dtype::i64, 1, 30000, 20, data, false, seed, TopkAlgo::split_row, 3);
   }
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
-    for (const auto& [n, k] : {std::pair{100, 5}, {16, 4}, {256, 8}, {500, 24}})
-      check<float>(Dtype::f32, 11, n, k, data, true, seed, TopkAlgo::lanes);
     check<float>(Dtype::f32, 2, 20011, 4500, data, seed % 2, seed, TopkAlgo::radix);
     check<uint8_t>(Dtype::u8, 1, 30001, 5000, data, true, seed, TopkAlgo::radix);
     check<int64_t>(Dtype::i64, 2, 9001, 300, data, false, seed, TopkAlgo::radix);

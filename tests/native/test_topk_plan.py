@@ -7,7 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("uint8", "int8", "float16", "bfloat16", "float32", "int32", "float64", "int64")
-ALGORITHMS = ("automatic", "block_row", "split_row", "sort", "thread_row", "radix", "lanes")
+ALGORITHMS = (
+    "automatic",
+    "block_row",
+    "split_row",
+    "sort",
+    "thread_row",
+    "radix",
+    "lanes",
+    "count_row",
+    "warp_row",
+)
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
 
@@ -42,6 +52,12 @@ def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict
         row = native.dtype_bytes(problem["dtype"]) * problem["n"]
         assert plan["smem"] >= warps * (32 // lanes) * row
         assert plan["grid"] * warps * (32 // lanes) >= min(problem["rows"], GRID)
+    if plan["algo"] == "count_row":  # every element is ranked by some block
+        rows, n, tile = problem["rows"], problem["n"], plan["tile"]
+        assert plan["splits"] * tile >= n and plan["workspace"] == 0
+        per_block = 1 if n > tile else tile // (1 << (n - 1).bit_length())
+        assert plan["grid"] >= plan["splits"] * -(-rows // per_block)
+        assert plan["smem"] >= per_block * n * max(native.dtype_bytes(problem["dtype"]), 4)
     if native.dtype_bytes(problem["dtype"]) == 8 or problem["n"] > 2**32:
         assert plan["wide"]
     assert plan == native.plan_topk(**problem, forced=forced)
@@ -58,16 +74,22 @@ def test_nothing_to_do_launches_nothing(native: ModuleType, rows: int, n: int, k
         (16_384, 256, 8, "thread_row"),
         (100_000, 100, 5, "thread_row"),
         (16_384, 256, 20, "radix"),
-        (16_384, 512, 20, "block_row"),
-        (4, 100, 5, "thread_row"),
-        (4, 512, 16, "thread_row"),
-        (4, 513, 5, "block_row"),
+        (16_384, 512, 20, "radix"),
+        (16_384, 600, 20, "block_row"),
+        (4, 100, 5, "count_row"),
+        (4, 512, 16, "count_row"),
+        (4, 1000, 5, "count_row"),
+        (1, 4096, 2000, "count_row"),
+        (2000, 1, 1, "count_row"),
         (1024, 32_768, 64, "block_row"),
         (1, 100_000_000, 20, "split_row"),
         (1, 1_000_000, 500_000, "radix"),
         (3, 5000, 5000, "radix"),
         (100_000, 32, 31, "radix"),
+        (1000, 100, 64, "count_row"),
         (4096, 100, 64, "radix"),
+        (500, 1000, 20, "block_row"),
+        (16_384, 100, 64, "radix"),
         (4096, 4096, 500, "block_row"),
         (64, 131_072, 2048, "split_row"),
     ],
@@ -80,9 +102,16 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
     "rows, n, k, algo",
     [
         (16_384, 256, 8, "lanes"),
-        (8, 16, 4, "lanes"),
+        (8, 16, 4, "count_row"),
+        (8, 128, 4, "lanes"),
+        (16_384, 100, 5, "lanes"),
         (100_000, 100, 5, "thread_row"),
-        (9, 600, 5, "block_row"),
+        (9, 600, 5, "count_row"),
+        (9000, 600, 5, "warp_row"),
+        (4096, 4096, 16, "warp_row"),
+        (4096, 4096, 32, "block_row"),
+        (4096, 2048, 32, "warp_row"),
+        (1000, 4096, 32, "block_row"),
     ],
 )
 def test_family_of_floats_in_whole_vectors(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:

@@ -28,7 +28,7 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
   const TopkPlan p = plan_topk(problem);
   using py::literals::operator""_a;
   return py::dict("algo"_a = topk_algo_name(p.algo), "threads"_a = p.threads, "grid"_a = p.grid,
-                  "wide"_a = p.wide, "lanes"_a = p.lanes, "splits"_a = p.splits,
+                  "wide"_a = p.wide, "lanes"_a = p.lanes, "tile"_a = p.tile, "splits"_a = p.splits,
                   "chunk"_a = p.chunk, "smem"_a = p.smem, "workspace"_a = p.workspace,
                   "filtered"_a = p.filtered, "traffic"_a = p.traffic);
 }
