@@ -43,6 +43,7 @@ struct CpuAdditive {
   static constexpr int V = 16 / sizeof(T);
   bool product;
   int transform;
+  bool strided;  // of two trees
 
   bool has_lines() const {
     return std::is_floating_point_v<A> && !product && transform == 0 && sizeof(T) > 1;
@@ -52,10 +53,18 @@ struct CpuAdditive {
 
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
     if constexpr (std::is_floating_point_v<A> && sizeof(T) > 1) {
-      thread_local std::vector<A> memory(kSlots * V * kTile);
-      auto* const lines = memory.data();
-      GPUPRIMS_BEST(add_lines<A, V, T>(from, step, count, columns, lines, out));
+      thread_local std::vector<A> memory((kRowLanes + 7) * kTile);
+      GPUPRIMS_BEST(strided_lines<A, T>(from, step, count, columns, memory.data(), out));
     }
+  }
+
+  template <class X>
+  State add_all(const X* x, int count) const {
+    if (strided)
+      return product ? GPUPRIMS_BEST(strided_chunk<true, A>(x, count))
+                     : GPUPRIMS_BEST(strided_chunk<false, A>(x, count));
+    return product ? GPUPRIMS_BEST(multiply_chunk<A, V>(x, count))
+                   : GPUPRIMS_BEST(add_chunk<A, V>(x, count));
   }
 
   template <class X>
@@ -66,15 +75,13 @@ struct CpuAdditive {
       for (int p = 0; p < count; ++p) all *= static_cast<uint64_t>(x[p]);
       return static_cast<A>(all);
     } else {
-      if (transform == 0)
-        return product ? GPUPRIMS_BEST(multiply_chunk<A, V>(x, count))
-                       : GPUPRIMS_BEST(add_chunk<A, V>(x, count));
+      if (transform == 0) return add_all(x, count);
       A values[kChunk];
       for (int p = 0; p < count; ++p) {
         const A wide = static_cast<A>(x[p]);
         values[p] = transform == 2 ? wide * wide : std::fabs(wide);
       }
-      return GPUPRIMS_BEST(add_chunk<A, V>(values, count));
+      return add_all(values, count);
     }
   }
 };
@@ -152,7 +159,7 @@ struct CpuNonzero {
 template <class A>
 struct CpuMoments {
   using State = Spread<A>;
-  State identity() const { return {A(0), A(0), A(0)}; }
+  State identity() const { return {A(0), A(0), A(0), A(0)}; }
   State combine(const State& a, const State& b) const { return join(a, b); }
   State chunk(const A* x, int count, int64_t) const {
     return GPUPRIMS_BEST(spread_chunk(x, count));
@@ -189,9 +196,10 @@ constexpr bool kFloating = std::is_floating_point_v<T> || kHalf<T>;
 
 template <class T>
 void run_additive(const ReduceArgs& args) {
+  const bool strided = has_strided_tree(args.layout, args.dtype, args.acc);
   const auto run = [&]<class A>(A) {
     reduce_columns<T>(
-        args, CpuAdditive<T, A>{args.product, args.transform}, [&](int64_t at, A state) {
+        args, CpuAdditive<T, A>{args.product, args.transform, strided}, [&](int64_t at, A state) {
           if constexpr (std::is_floating_point_v<A>)
             store_value(args.out[0], args.out_dtype, at, end_value(args, state));
           else if (args.ending == Ending::divide)
@@ -333,7 +341,7 @@ void run_dot(const Tensor& input, const Tensor& other, void* out, Dtype dtype) {
     }
   };
   Products op;
-  op.product = false, op.transform = 0;
+  op.product = false, op.transform = 0, op.strided = false;
   op.x = static_cast<const T*>(input.const_data_ptr());
   op.y = static_cast<const T*>(other.const_data_ptr());
   op.step_x = input.strides()[0], op.step_y = other.strides()[0];

@@ -18,8 +18,6 @@ struct AnyInteger {};  // of as many bytes as Decode says; strided loads alone
 
 template <class Raw>
 constexpr int kVector = 16 / sizeof(Raw);
-template <>
-inline constexpr int kVector<AnyInteger> = 4;
 
 __device__ __forceinline__ float word_as_float(uint32_t word) {
 #if defined(__CUDA_ARCH__)
