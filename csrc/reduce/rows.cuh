@@ -79,6 +79,11 @@ __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bu
   bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
 }
 
+// What computes long enough between loads for these to run out.
+template <class Op>
+constexpr bool kPipelined = !std::is_same_v<Op, Additive<typename Op::Value>> &&
+                            !std::is_same_v<Op, Extreme<typename Op::Value>>;
+
 // A warp's chunk: `count` elements from `from` on; where Pair, times those from `other` on.
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
@@ -91,6 +96,29 @@ __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const Red
   bundle.begin(op, lane * V);
 #pragma unroll 1
   for (int p = lane * V; p - lane * V < count; p += Loads * kStep) {
+    if (kPipelined<Op> && !Pair && skew == 0 && count == kChunk && p == lane * V) {
+      // Half of the loads on their way while the other half is added.
+      constexpr int kHalf = Loads / 2, kRounds = kChunk / (kHalf * kStep);
+      Words halves[2][kHalf];
+#pragma unroll
+      for (int i = 0; i < kHalf; ++i) halves[0][i] = load_words(from + p + i * kStep);
+#pragma unroll 1
+      for (int r = 0; r < kRounds; r += 2) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int at = p + (r + h) * kHalf * kStep;
+          if (r + h + 1 < kRounds) {
+#pragma unroll
+            for (int i = 0; i < kHalf; ++i)
+              halves[1 - h][i] = load_words(from + at + (kHalf + i) * kStep);
+          }
+#pragma unroll
+          for (int i = 0; i < kHalf; ++i)
+            enter(op, args.decode, bundle, Pack<Raw>{halves[h][i], kAllValid}, at + i * kStep);
+        }
+      }
+      break;
+    }
     if (!Pair && skew == 0 && p - lane * V + Loads * kStep <= count) {
       Pack<Raw> packs[Loads];
 #pragma unroll
@@ -137,9 +165,24 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
   const int64_t groups = (parts + per_group - 1) / per_group;
   for (int a = threadIdx.x; a < kFinish; a += blockDim.x) {
     State state = op.identity();
-    for (int64_t g = a; g < groups; g += kFinish) {
-      const State group = load_group(op, args.partials, row * parts, 1, g, per_group, parts);
-      state = op.combine(state, group);
+    if (per_group == 1) {  // many: a batch is on its way while none is waited for
+      constexpr int kBatch = sizeof(State) <= 8 ? 8 : sizeof(State) <= 16 ? 4 : 2;
+#pragma unroll 1
+      for (int64_t g = a; g < groups; g += kBatch * kFinish) {
+        State some[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          some[i] = op.identity();
+          if (g + i * kFinish < groups)
+            some[i] = get_partial<State>(args.partials, row * parts + g + i * kFinish);
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) state = op.combine(state, some[i]);
+      }
+    } else {
+      for (int64_t g = a; g < groups; g += kFinish)
+        state =
+            op.combine(state, load_group(op, args.partials, row * parts, 1, g, per_group, parts));
     }
     finals[a] = state;
   }
