@@ -14,7 +14,7 @@ template <int Bytes>
 struct Integer {  // signed or unsigned, as Decode says
   KeyOf<Bytes> bits;
 };
-struct AnyInteger {};  // of as many bytes as Decode says; strided loads alone
+struct AnyInteger {};  // of as many bytes as Decode says
 
 template <class Raw>
 constexpr int kVector = 16 / sizeof(Raw);

@@ -60,9 +60,8 @@ struct ReduceProblem {
   ReduceFamily family = ReduceFamily::additive;
   ReduceLayout layout;
   int sms = 132;
-  Dtype acc = Dtype::f32;   // i64: elements are looked at as integers
-  bool float_lanes = true;  // the family has contiguous kernels for this dtype
-  bool short_rows = true;   // and packed_rows; otherwise strided takes short rows
+  Dtype acc = Dtype::f32;  // i64: elements are looked at as integers
+  bool short_rows = true;  // there is packed_rows for them; otherwise strided takes them
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
   int forced[4] = {};     // strided: threads of columns, of rows, pieces, 1 + shared
@@ -108,12 +107,8 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
 
 // Which kernels there are for elements accumulated in `acc`.
 inline void set_lanes(ReduceProblem& p, Dtype acc) {
-  const bool integer = acc == Dtype::i64;
   p.acc = acc;
-  p.float_lanes = !integer || p.family == ReduceFamily::additive ||
-                  p.family == ReduceFamily::extreme ||
-                  (p.family == ReduceFamily::arg && dtype_bytes(p.dtype) >= 4);
-  p.short_rows = acc == Dtype::f32;  // others are not worth kernels of their own
+  p.short_rows = acc != Dtype::f64;  // not worth kernels of their own
   p.state_bytes = state_bytes(p.family, acc);
 }
 
@@ -234,8 +229,8 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.algo = ReduceAlgo::packed_rows;
   plan.threads = reduce_tuning::kThreads;
   const int64_t slots = (p.layout.n + plan.vector - 1) / plan.vector;
-  plan.lanes = static_cast<int>(std::bit_ceil<uint64_t>((slots + reduce_tuning::kPackedSlots - 1) /
-                                                        reduce_tuning::kPackedSlots));
+  constexpr int64_t kEach = reduce_tuning::kPackedSlots;
+  plan.lanes = slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
   const int64_t rows = plan.threads / plan.lanes;
   plan.grid = (p.layout.columns + rows - 1) / rows;
   return plan;
@@ -257,9 +252,10 @@ inline ReducePlan plan_reduce(const ReduceProblem& p) {
   plan.traffic = l.columns * l.n * dtype_bytes(p.dtype);
   if (l.columns == 0) return plan;  // grid 0: nothing to launch
   plan.chunks = std::max<int64_t>((l.n + kChunk - 1) / kChunk, 1);
-  if (l.contiguous() && p.float_lanes) {
-    if (l.n > kSlots * plan.vector) return plan_long(p, plan);
-    if (p.short_rows) return plan_packed(p, plan);
+  if (l.contiguous()) {
+    const int64_t most = kSlots * plan.vector;
+    if (p.short_rows && l.n <= reduce_tuning::kPackedSlots * most) return plan_packed(p, plan);
+    if (l.n > most) return plan_long(p, plan);
   }
   return plan_strided(p, plan);
 }
