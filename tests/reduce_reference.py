@@ -23,7 +23,7 @@ def _pairs(parts: list[np.ndarray], add: Callable[..., np.ndarray]) -> np.ndarra
 
 def strided_class(step: int, n: int, itemsize: int, acc: np.dtype) -> bool:
     """Which of the two trees `reduce` takes, by the distance of reduced elements."""
-    return n > 1 and step != 1 or acc == np.float64 and n <= SLOTS * 16 // itemsize
+    return (n > 1 and step != 1) or (acc == np.float64 and n <= SLOTS * 16 // itemsize)
 
 
 def tree(
