@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 CHUNK, SLOTS, GROUP, FINALS = 4096, 32, 8, 256
-PIECE, LANES = 64, 8
+PIECE, LANES = 64, 4
 
 
 def _halve(parts: list[np.ndarray], add: Callable[..., np.ndarray]) -> np.ndarray:

@@ -45,16 +45,22 @@ struct CpuAdditive {
   int transform;
   bool strided;  // of two trees
 
-  bool has_lines() const {
-    return std::is_floating_point_v<A> && !product && transform == 0 && sizeof(T) > 1;
-  }
+  bool has_lines() const { return !product; }
   State identity() const { return product ? A(1) : A(0); }
   State combine(State a, State b) const { return product ? a * b : a + b; }
 
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
-    if constexpr (std::is_floating_point_v<A> && sizeof(T) > 1) {
+    if constexpr (std::is_floating_point_v<A>) {
       thread_local std::vector<A> memory((kRowLanes + 7) * kTile);
-      GPUPRIMS_BEST(strided_lines<A, T>(from, step, count, columns, memory.data(), out));
+      A* const lines = memory.data();
+      if (transform == 0)
+        GPUPRIMS_BEST(strided_lines<0, A, T>(from, step, count, columns, lines, out));
+      else if (transform == 1)
+        GPUPRIMS_BEST(strided_lines<1, A, T>(from, step, count, columns, lines, out));
+      else
+        GPUPRIMS_BEST(strided_lines<2, A, T>(from, step, count, columns, lines, out));
+    } else {
+      GPUPRIMS_BEST(integer_lines<T>(from, step, count, columns, out));
     }
   }
 
@@ -145,9 +151,15 @@ struct CpuArg {
   }
 };
 
+template <class T>
 struct CpuNonzero {
   using State = uint8_t;
+  static constexpr bool kLines = true;
   bool all;
+  bool has_lines() const { return true; }
+  void lines(const T* from, int64_t step, int count, int columns, State* out) const {
+    GPUPRIMS_BEST(nonzero_lines<T>(from, step, count, columns, all, out));
+  }
   State identity() const { return all; }
   State combine(State a, State b) const { return all ? a & b : a | b; }
   template <class X>
@@ -250,9 +262,9 @@ void run_op(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
   if (family == ReduceFamily::additive) return run_additive<T>(args);
   const bool least = op == ReduceOp::min || op == ReduceOp::argmin;
   if (op == ReduceOp::any || op == ReduceOp::all)
-    return reduce_columns<T>(args, CpuNonzero{op == ReduceOp::all}, [&](int64_t at, uint8_t state) {
-      static_cast<uint8_t*>(args.out[0])[at] = state;
-    });
+    return reduce_columns<T>(
+        args, CpuNonzero<T>{op == ReduceOp::all},
+        [&](int64_t at, uint8_t state) { static_cast<uint8_t*>(args.out[0])[at] = state; });
   if (family == ReduceFamily::extreme)
     return reduce_columns<T>(args, CpuExtreme<T>{least, op == ReduceOp::norm_inf},
                              [&](int64_t at, ValueOf<T> state) {

@@ -57,7 +57,7 @@ constexpr int kFinish = 256;
 // Strided extents: pieces of kPiece elements, element q of which enters accumulator q % kRowLanes.
 // These are combined by halving, the pieces of a group of kGroup chunks pairwise; groups as above.
 constexpr int kPiece = 64;
-constexpr int kRowLanes = 8;
+constexpr int kRowLanes = 4;
 constexpr int kGroupPieces = kGroup * kChunk / kPiece;
 
 template <class A>
@@ -136,10 +136,10 @@ struct Additive {
     return product ? a * b : a + b;
   }
 
-  // Integers need no more than one accumulator.
-  template <int N>
+  // Of N elements a time, element e enters accumulator e % Held. Integers need but one.
+  template <int N, int Held = N>
   struct Bundle {
-    static constexpr int kHeld = kTree ? N : 1;
+    static constexpr int kHeld = kTree ? Held : 1;
     A a[kHeld];
     GPUPRIMS_HD void begin(const Additive& op, uint32_t) {
       GPUPRIMS_UNROLL
@@ -188,7 +188,7 @@ struct Extreme {
   GPUPRIMS_HD Value pad() const { return lowest_of<A>(); }
   GPUPRIMS_HD State combine(const State& a, const State& b) const { return greater_of(a, b); }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A best;
     GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
@@ -232,7 +232,7 @@ struct ArgExtreme {
     return {second ? b.value : a.value, second ? b.at : a.at};
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A best;
     uint32_t where;
@@ -293,8 +293,8 @@ GPUPRIMS_HD Spread<A> join(const Spread<A>& a, const Spread<A>& b) {
   return r;
 }
 
-// Sums of x - k and of its square, k the first element: few enough elements that what cancels is
-// bounded by their number in ulps.
+// Sums of x - k and of its square, k the mean of the first few elements: what cancels is bounded by
+// the number of elements in ulps, divided by the square of the few where they hold an outlier.
 template <class A>
 struct ShiftedSums {
   int n;
@@ -303,9 +303,14 @@ struct ShiftedSums {
   template <int N>
   GPUPRIMS_HD void add(const A (&x)[N], uint32_t valid) {
     if (n == 0) {
+      A first = A(0), some = A(0);
       GPUPRIMS_UNROLL
-      for (int e = N - 1; e >= 0; --e)
-        if (valid >> e & 1) k = is_finite(x[e]) ? x[e] : A(0);
+      for (int e = 0; e < N; ++e) {
+        first += valid >> e & 1 ? x[e] * A(1.0 / N) : A(0);
+        some += valid >> e & 1 ? A(1.0 / N) : A(0);
+      }
+      if (valid != kAllValid && some > A(0)) first = quotient(first, some);
+      k = is_finite(first) ? first : A(0);
     }
     GPUPRIMS_UNROLL
     for (int e = 0; e < N; ++e) {
@@ -339,7 +344,7 @@ struct Moments {
   GPUPRIMS_HD Value pad() const { return A(0); }
   GPUPRIMS_HD State combine(const State& a, const State& b) const { return join(a, b); }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     ShiftedSums<A> sums;
     GPUPRIMS_HD void begin(const Moments&, uint32_t) { sums.begin(); }
@@ -371,7 +376,7 @@ struct LogSumExp {
     return {m, a.s * exp_of(a.m - m) + b.s * exp_of(b.m - m)};
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A m, s;
     GPUPRIMS_HD void begin(const LogSumExp&, uint32_t) { m = -kMost, s = A(0); }
@@ -429,7 +434,7 @@ struct Stats {
     return r;
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     ShiftedSums<A> sums;
     A least, most;

@@ -52,7 +52,7 @@ constexpr int kThreads = 256;
 constexpr int kPackedSlots = 4;       // a lane of packed_rows: as many loads in flight
 constexpr int kWarpsPerSm = 24;       // that long rows are cut for
 constexpr int kMostTickets = 4096;    // of the array that clears itself
-constexpr int kStridedThreads = 512;  // a multiprocessor's, whose loads keep the memory busy
+constexpr int kStridedThreads = 768;  // at a time on a multiprocessor
 }  // namespace reduce_tuning
 
 struct ReduceProblem {
@@ -61,6 +61,7 @@ struct ReduceProblem {
   ReduceLayout layout;
   int sms = 132;
   Dtype acc = Dtype::f32;  // i64: elements are looked at as integers
+  bool aligned = true;     // the input's address, to 16 bytes
   bool short_rows = true;  // there is packed_rows for them; otherwise strided takes them
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
@@ -77,12 +78,13 @@ struct ReducePlan {
   int lanes = 0;       // packed_rows: lanes a row
   int per = 1;         // long_rows: chunks of a row in a block, a warp each
   // strided
-  int columns = 1;      // threads across columns
-  int rows = 1;         // threads, or eights of them, that have a piece each at a time
-  int pieces = 1;       // of a thread, one after another
-  int wide = 1;         // columns a thread
-  bool shared = false;  // eight threads have a piece, an accumulator each
-  bool loads = false;   // of all columns of a thread at once
+  int columns = 1;         // threads across columns
+  int rows = 1;            // threads, or eights of them, that have a piece each at a time
+  int pieces = 1;          // of a thread, one after another
+  int wide = 1;            // columns a thread
+  bool shared = false;     // kRowLanes threads have a piece, an accumulator each
+  bool loads = false;      // of all columns of a thread at once
+  bool row_loads = false;  // of 8 rows at once
   bool rows_inner = false;
   int64_t tiles = 1;  // of columns
   int64_t tickets = 0, workspace = 0, traffic = 0;
@@ -140,50 +142,54 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const ReduceLayout& l = p.layout;
   plan.algo = ReduceAlgo::strided;
   plan.wide = strided_columns(p.family, p.dtype, p.acc);
-  plan.loads = l.reduced_dims <= 1 && l.kept_dims > 0 && l.kept_step[0] == 1 &&
+  plan.loads = p.aligned && l.reduced_dims <= 1 && l.kept_dims > 0 && l.kept_step[0] == 1 &&
                l.kept_size[0] % plan.wide == 0;
   for (int i = 1; i < l.kept_dims; ++i) plan.loads &= l.kept_step[i] % plan.wide == 0;
   for (int i = 0; i < l.reduced_dims; ++i) plan.loads &= l.reduced_step[i] % plan.wide == 0;
+  if (!plan.loads) plan.wide = 1;
   plan.rows_inner = l.kept_dims > 0 && l.reduced_dims > 0 && l.reduced_step[0] < l.kept_step[0];
+  const int bytes = dtype_bytes(p.dtype), even = std::min(8, 16 / bytes);
+  plan.row_loads = p.aligned && !plan.loads && plan.rows_inner && l.reduced_step[0] == 1 &&
+                   (l.reduced_dims == 1 || l.reduced_size[0] % 8 == 0);
+  for (int i = 0; i < l.kept_dims; ++i) plan.row_loads &= l.kept_step[i] % even == 0;
+  for (int i = 1; i < l.reduced_dims; ++i) plan.row_loads &= l.reduced_step[i] % even == 0;
   const int64_t pieces = std::max<int64_t>((l.n + kPiece - 1) / kPiece, 1);
   const int64_t threads = (l.columns + plan.wide - 1) / plan.wide;
   const int64_t busy = int64_t{p.sms} * reduce_tuning::kStridedThreads;
   const bool may_share = p.family == ReduceFamily::additive || p.family == ReduceFamily::extreme ||
                          p.family == ReduceFamily::arg;
-  plan.shared = may_share && threads * pieces < busy;
+  plan.shared = may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads));
+  // Pieces one after another, while there are threads for all places.
+  while (!plan.shared && plan.pieces < 8 && plan.pieces < pieces &&
+         threads * pieces / (2 * plan.pieces) >= busy - busy / 8)
+    plan.pieces *= 2;
   const int room = reduce_tuning::kThreads / (plan.shared ? kRowLanes : 1);
-  const int pieces2 = ceil_power(pieces, room);
+  const int runs = ceil_power((pieces + plan.pieces - 1) / plan.pieces, room);
   if (plan.rows_inner) {  // neighbours in memory go to neighbouring threads
-    plan.rows = pieces2;
+    plan.rows = std::min(runs, kGroupPieces / plan.pieces);  // within a group
     plan.columns = ceil_power(threads, room / plan.rows);
   } else {
-    const int rows = std::min(pieces2, 8);
-    plan.columns = ceil_power(threads, room / rows);
+    plan.columns = ceil_power(threads, std::min(room / std::min(runs, 8), 128));
     // A last tile that is mostly empty costs more than narrower ones.
     while (plan.columns > 8 && threads % plan.columns != 0 &&
            (plan.columns - threads % plan.columns) * 8 > threads)
       plan.columns /= 2;
-    plan.rows = std::min(pieces2, room / plan.columns);
+    plan.rows = std::min({runs, room / plan.columns, kGroupPieces / plan.pieces});
   }
   // Few blocks: rather more of them.
   const auto blocks = [&] {
-    return (threads + plan.columns - 1) / plan.columns * ((pieces + plan.rows - 1) / plan.rows);
+    const int64_t rows = plan.rows * plan.pieces;
+    return (threads + plan.columns - 1) / plan.columns * ((pieces + rows - 1) / rows);
   };
   const int least = 64 / (plan.shared ? kRowLanes : 1);
   while (plan.columns * plan.rows > least && blocks() < 2 * p.sms) {
-    if (plan.columns > plan.rows && plan.columns > (plan.shared ? 4 : 8))
+    if (plan.columns > plan.rows && plan.columns > 8)
       plan.columns /= 2;
     else if (plan.rows > 4)
       plan.rows /= 2;
     else
       break;
   }
-  // Many: pieces one after another, as long as there are some blocks for each place.
-  if (!plan.shared)
-    while (plan.pieces < 8 && 2 * plan.pieces * plan.rows <= kChunk / kPiece &&
-           2 * plan.pieces * plan.rows < 2 * pieces &&
-           threads * pieces / (2 * plan.pieces) >= 4 * busy)
-      plan.pieces *= 2;
   if (p.forced_chunks > 0) plan.rows = std::min(plan.rows, p.forced_chunks), plan.pieces = 1;
   if (p.forced[3]) plan.shared = may_share && p.forced[3] == 2;
   if (p.forced[0]) plan.columns = p.forced[0], plan.rows = p.forced[1], plan.pieces = p.forced[2];

@@ -103,11 +103,6 @@ __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bu
   bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
 }
 
-// What computes long enough between loads for these to run out.
-template <class Op>
-constexpr bool kPipelined = !std::is_same_v<Op, Additive<typename Op::Value>> &&
-                            !std::is_same_v<Op, Extreme<typename Op::Value>>;
-
 // What takes elements at any alignment from aligned vectors. An element's accumulator is known by
 // its position alone; in a row that begins s elements behind an aligned address, lane l's vectors
 // hold those of accumulators l V - s and up, always the same: they are turned at the end, not the
@@ -184,34 +179,6 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
   }
 }
 
-// A whole chunk at an aligned address, half of the loads on their way while the other half is
-// added.
-template <class Op, class Raw, int Loads, class Bundle>
-__device__ __forceinline__ void whole_chunk(const Op& op, const ReduceArgs& args, const Raw* from,
-                                            Bundle& bundle) {
-  constexpr int V = kVector<Raw>, kStep = 32 * V, kHalf = Loads / 2;
-  constexpr int kRounds = kChunk / (kHalf * kStep);
-  const int p = (threadIdx.x & 31) * V;
-  Words halves[2][kHalf];
-#pragma unroll
-  for (int i = 0; i < kHalf; ++i) halves[0][i] = load_words(from + p + i * kStep);
-#pragma unroll 1
-  for (int r = 0; r < kRounds; r += 2) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int at = p + (r + h) * kHalf * kStep;
-      if (r + h + 1 < kRounds) {
-#pragma unroll
-        for (int i = 0; i < kHalf; ++i)
-          halves[1 - h][i] = load_words(from + at + (kHalf + i) * kStep);
-      }
-#pragma unroll
-      for (int i = 0; i < kHalf; ++i)
-        enter(op, args.decode, bundle, Pack<Raw>{halves[h][i], kAllValid}, at + i * kStep);
-    }
-  }
-}
-
 // A warp's chunk: `count` elements from `from` on; where Pair, times those from `other` on.
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
@@ -225,10 +192,7 @@ __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const Red
     if (kTurns<Op> || skew == 0) {
       const int s = static_cast<int>(skew / sizeof(Raw));
       bundle.begin(op, lane * V > s ? lane * V - s : 0);
-      if (kPipelined<Op> && s == 0 && count == kChunk)
-        whole_chunk<Op, Raw, Loads>(op, args, from, bundle);
-      else
-        aligned_chunk<Op, Raw, Loads>(op, args, from, s, count, bundle);
+      aligned_chunk<Op, Raw, Loads>(op, args, from, s, count, bundle);
       if constexpr (Op::kTree)
         if (s > 0) turn(bundle.a, s);
       return halve_lanes(op, bundle.close(op, base), 32);
@@ -299,11 +263,14 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
 
 // A block has `per` neighbouring chunks of one row, a warp each, or whole rows of `per` chunks.
 // 512 blocks, which are 2^24 elements, shall run at once on 132 multiprocessors: 64 registers a
-// thread, where states are small enough.
+// thread, where elements and states leave it at that.
+template <class Op>
+constexpr bool kSummary = std::is_same_v<Op, Stats<typename Op::Value>>;
 template <class Op, class Raw, bool Pair>
-constexpr int kRowBlocks = !std::is_floating_point_v<typename Op::State> || Pair         ? 2
-                           : std::is_same_v<Raw, typename Op::Value> && sizeof(Raw) == 4 ? 4
-                                                                                         : 3;
+constexpr int kRowBlocks = sizeof(typename Op::State) > 48                                      ? 1
+                           : Pair || kSummary<Op> || std::is_same_v<typename Op::Value, double> ? 2
+                           : sizeof(Raw) < 4 || sizeof(Raw) > 4                                 ? 3
+                                                                                                : 4;
 
 template <class Op, class Raw, int Loads, bool Pair>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)

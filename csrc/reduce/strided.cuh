@@ -5,102 +5,114 @@
 
 namespace gpuprims {
 
-// What a kernel needs of the plan.
+enum class RowLoads : int32_t {
+  elements,  // one by one
+  columns,   // all columns of a thread at once, from rows with one step between them
+  rows,      // kBatch rows at once, which are neighbours in memory
+};
+
+// What a kernel needs of the plan. Numbers of threads are powers of two.
 struct StridedShape {
-  int64_t tiles, parts;
-  int64_t step;       // of rows, where one step parts them
-  int columns, rows;  // threads of a block across columns, and with pieces (a power of two)
-  int pieces;         // of a thread, one after another (a power of two)
-  int lanes;          // threads that share a piece
-  bool loads;         // of all columns of a thread at once
+  int64_t step;  // of rows, where one step parts them
+  uint32_t tiles, parts;
+  int columns, rows;  // threads of a block across columns, and with pieces (times lanes)
+  int column_bits, row_bits, lane_bits;
+  int pieces;  // of a thread, one after another
+  RowLoads loads;
   bool rows_inner;
 };
 
-// Positions of the rows of a bundle.
+// Positions of the rows of a batch.
 struct Rows {
-  uint32_t first, apart;
-  __device__ __forceinline__ uint32_t operator()(int e) const { return first + e * apart; }
+  uint32_t first;
+  int bits;
+  __device__ __forceinline__ uint32_t operator()(int e) const { return first + (e << bits); }
 };
 
-// The Wide columns of a thread, by their offsets; neighbours where one load takes them all.
-template <class Raw, int Wide>
+// The Wide columns of a thread, which are neighbours, or the one.
+template <class Raw, int Wide, int kBatch>
 struct Columns {
   struct alignas(sizeof(Raw) * Wide < 16 ? sizeof(Raw) * Wide : 16) Line {
     Raw raw[Wide];
   };
+  struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) Batch {
+    Raw raw[kBatch];
+  };
   const Raw* input;
-  int64_t at[Wide];
+  int64_t at;
 };
 
-// Eight rows from position p on, `apart` from each other; `some` of them, then the first again, so
-// that all loads are made before any is waited for.
-template <class Raw, int Wide>
-__device__ __forceinline__ void load_rows(const ReduceLayout& layout, const StridedShape& shape,
-                                          const Columns<Raw, Wide>& columns, int64_t p, int apart,
-                                          int some, typename Columns<Raw, Wide>::Line (&lines)[8]) {
-  using Line = typename Columns<Raw, Wide>::Line;
-  if (layout.reduced_dims <= 1) {
-    const Raw* const from = columns.input + p * shape.step;
-    const int64_t step = apart * shape.step;
-    if (shape.loads) {
+// kBatch rows from position p on, 1 << bits from each other; `some` of them, then the first again,
+// so that all loads are made before any is waited for.
+template <bool Together, class Raw, int Wide, int kBatch>
+__device__ __forceinline__ void load_rows(
+    const ReduceLayout& layout, const StridedShape& shape,
+    const Columns<Raw, Wide, kBatch>& columns, int64_t p, int bits, int some,
+    typename Columns<Raw, Wide, kBatch>::Line (&lines)[kBatch]) {
+  using Line = typename Columns<Raw, Wide, kBatch>::Line;
+  using Batch = typename Columns<Raw, Wide, kBatch>::Batch;
+  if constexpr (Together) {
+    const Raw* const from = columns.input + columns.at + p * shape.step;
+    const int64_t step = shape.step << bits;
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        lines[e] = *reinterpret_cast<const Line*>(from + columns.at[0] + (e < some ? e * step : 0));
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const Raw* const row = from + (e < some ? e * step : 0);
-#pragma unroll
-        for (int v = 0; v < Wide; ++v) lines[e].raw[v] = row[columns.at[v]];
-      }
+    for (int e = 0; e < kBatch; ++e)
+      lines[e] = *reinterpret_cast<const Line*>(from + (e < some ? e * step : 0));
+  } else {
+    int64_t row = p * shape.step, within = 0, size = std::numeric_limits<int64_t>::max();
+    if (layout.reduced_dims > 1) {
+      size = layout.reduced_size[0];
+      const int64_t outer =
+          (p | size) >> 32 == 0 ? static_cast<uint32_t>(p) / static_cast<uint32_t>(size) : p / size;
+      within = p - outer * size;
+      row = split_offset(layout, p);
     }
-    return;
-  }
-  const int64_t size = layout.reduced_size[0], step = layout.reduced_step[0];
-  const int64_t outer =
-      (p | size) >> 32 == 0 ? static_cast<uint32_t>(p) / static_cast<uint32_t>(size) : p / size;
-  const int64_t within = p - outer * size, first = split_offset(layout, p);
+    const Raw* const from = columns.input + columns.at;
+    if (shape.loads == RowLoads::rows && bits == 0 && some >= kBatch) {
+      const Batch batch = *reinterpret_cast<const Batch*>(from + row);
 #pragma unroll
-  for (int e = 0; e < 8; ++e) {
-    const int ahead = e < some ? e * apart : 0;
-    const int64_t row =
-        within + ahead < size ? first + ahead * step : split_offset(layout, p + ahead);
+      for (int e = 0; e < kBatch; ++e) lines[e].raw[0] = batch.raw[e];
+      return;
+    }
 #pragma unroll
-    for (int v = 0; v < Wide; ++v) lines[e].raw[v] = columns.input[columns.at[v] + row];
+    for (int e = 0; e < kBatch; ++e) {
+      const int ahead = e < some ? e << bits : 0;
+      lines[e].raw[0] =
+          from[within + ahead < size ? row + ahead * shape.step : split_offset(layout, p + ahead)];
+    }
   }
 }
 
 // A piece, or the share of it of one of kRowLanes threads: accumulator `lane` and no other.
-template <class Op, class Raw, int Wide>
+template <bool Together, class Op, class Raw, int Wide, int kBatch>
 __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
                                           const StridedShape& shape,
-                                          const Columns<Raw, Wide>& columns, int64_t base, int lane,
-                                          typename Op::State (&out)[Wide]) {
+                                          const Columns<Raw, Wide, kBatch>& columns, int64_t base,
+                                          int lane, typename Op::State (&out)[Wide]) {
   const int64_t left = args.layout.n - base;
   const int count = left < kPiece ? static_cast<int>(left) : kPiece;
-  const int apart = shape.lanes;
-  typename Op::template Bundle<kRowLanes> bundles[Wide];
+  const int bits = shape.lane_bits;
+  typename Op::template Bundle<kBatch, kRowLanes> bundles[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) bundles[v].begin(op, lane);
 #pragma unroll 1
-  for (int p = lane; p < count; p += kRowLanes * apart) {
-    typename Columns<Raw, Wide>::Line lines[kRowLanes];
-    const int rows = apart == 1 ? count - p : (count - p + kRowLanes - 1) / kRowLanes;
-    load_rows(args.layout, shape, columns, base + p, apart, rows, lines);
-    const Rows at{static_cast<uint32_t>(p), static_cast<uint32_t>(apart)};
-    const uint32_t valid = rows >= kRowLanes ? kAllValid : (1u << rows) - 1;
+  for (int p = lane; p < count; p += kBatch << bits) {
+    typename Columns<Raw, Wide, kBatch>::Line lines[kBatch];
+    const int some = (count - p + (1 << bits) - 1) >> bits;
+    load_rows<Together>(args.layout, shape, columns, base + p, bits, some, lines);
+    const Rows at{static_cast<uint32_t>(p), bits};
+    const uint32_t valid = some >= kBatch ? kAllValid : (1u << some) - 1;
 #pragma unroll
     for (int v = 0; v < Wide; ++v) {
-      typename Op::Value x[kRowLanes];
+      typename Op::Value x[kBatch];
 #pragma unroll
-      for (int e = 0; e < kRowLanes; ++e) x[e] = element<Op>(lines[e].raw[v], args.decode);
+      for (int e = 0; e < kBatch; ++e) x[e] = element<Op>(lines[e].raw[v], args.decode);
       if (valid != kAllValid) {
 #pragma unroll
-        for (int e = 0; e < kRowLanes; ++e)
+        for (int e = 0; e < kBatch; ++e)
           if (!(valid >> e & 1)) x[e] = op.pad();
       }
       if constexpr (Op::kTree) {
-        if (apart > 1) {
+        if (bits > 0) {
           bundles[v].add_in_turn(op, x);
           continue;
         }
@@ -116,20 +128,16 @@ __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
 }
 
 // The pieces of a thread, combined pairwise.
-template <class Op, class Raw, int Wide>
+template <bool Together, class Op, class Raw, int Wide, int kBatch>
 __device__ __forceinline__ void add_pieces(const Op& op, const ReduceArgs& args,
                                            const StridedShape& shape,
-                                           const Columns<Raw, Wide>& columns, int64_t base,
+                                           const Columns<Raw, Wide, kBatch>& columns, int64_t base,
                                            int lane, typename Op::State (&out)[Wide]) {
-  if (shape.pieces == 1) {
-    if (base < args.layout.n) add_piece(op, args, shape, columns, base, lane, out);
-    return;
-  }
   typename Op::State held[3][Wide];  // in local memory: once every 64 rows
 #pragma unroll 1
-  for (int i = 0; i < shape.pieces; ++i, base += kPiece) {
+  for (int i = 0;; base += kPiece) {
     if (base < args.layout.n) {
-      add_piece(op, args, shape, columns, base, lane, out);
+      add_piece<Together>(op, args, shape, columns, base, lane, out);
     } else {
 #pragma unroll
       for (int v = 0; v < Wide; ++v) out[v] = op.identity();
@@ -140,7 +148,7 @@ __device__ __forceinline__ void add_pieces(const Op& op, const ReduceArgs& args,
 #pragma unroll
       for (int v = 0; v < Wide; ++v) out[v] = op.combine(held[level][v], out[v]);
     }
-    if (i + 1 == shape.pieces) return;
+    if (++i == shape.pieces) return;
 #pragma unroll
     for (int v = 0; v < Wide; ++v) held[level][v] = out[v];
   }
@@ -212,79 +220,81 @@ __device__ void finish_columns(const Op& op, const ReduceArgs& args, typename Op
 }
 
 // Blocks a multiprocessor: enough loads in flight, and registers for a thread's states.
-template <class Op>
-constexpr int kStridedBlocks = sizeof(typename Op::State) > 48 ? 1 : 2;
+template <class Op, class Raw>
+constexpr int kStridedBlocks =
+    sizeof(typename Op::State) > 48 ? 1
+    : std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
+            !std::is_same_v<Op, Moments<float>> && sizeof(typename Op::State) <= 16
+        ? 3
+        : 2;
 
 // States of a block that are exchanged at a time: at most 16 KB where one a thread fits.
 template <class State, int Wide>
 constexpr int kExchanged =
     std::min<int>(Wide, std::max<int>(1, 16384 / (reduce_tuning::kThreads * sizeof(State))));
 
-template <class Op, class Raw, int Wide>
-__device__ __forceinline__ void reduce_strided(const Op& op, const ReduceArgs& args,
+template <bool Together, int kBatch, class Op, class Raw, int Wide>
+__device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& args,
                                                const StridedShape& shape,
                                                typename Op::State* states) {
   using State = typename Op::State;
   constexpr int kAtOnce = kExchanged<State, Wide>;
-  const int64_t tile = blockIdx.x % shape.tiles, block = blockIdx.x / shape.tiles;
-  const int side = shape.rows * shape.lanes;  // threads of a column
-  const int t = threadIdx.x;
-  const int c = shape.rows_inner ? t / side : t % shape.columns;
-  const int y = shape.rows_inner ? t % side : t / shape.columns;
-  const int lane = y % shape.lanes, q = y / shape.lanes;
+  const uint32_t block = blockIdx.x / shape.tiles, tile = blockIdx.x - block * shape.tiles;
+  // Lanes of a piece are those of a warp, then neighbours in memory.
+  const int t = threadIdx.x, lane = t & ((1 << shape.lane_bits) - 1), u = t >> shape.lane_bits;
+  const int c = shape.rows_inner ? u >> shape.row_bits : u & (shape.columns - 1);
+  const int q = shape.rows_inner ? u & (shape.rows - 1) : u >> shape.column_bits;
+  const bool inside = u < shape.columns << shape.row_bits;
   const int64_t width = shape.columns * Wide, last = args.layout.columns - 1;
-  // Neighbouring columns, or, where they are loaded one by one, those of neighbouring threads.
-  const int64_t first = tile * width + (shape.loads ? c * Wide : c);
-  const int apart = shape.loads ? 1 : shape.columns;
-  const bool real = t < shape.columns * side && first <= last;
-  Columns<Raw, Wide> columns{static_cast<const Raw*>(args.input), {}};
-  if (shape.loads) {
-    columns.at[0] = kept_place(args.layout, first < last ? first : last).in;
-  } else {
-#pragma unroll
-    for (int v = 0; v < Wide; ++v) {
-      const int64_t mine = first + v * apart;
-      columns.at[v] = kept_place(args.layout, mine < last ? mine : last).in;
-    }
-  }
+  const int64_t first = tile * width + c * Wide;
+  const bool real = inside && first <= last;
+  Columns<Raw, Wide, kBatch> columns{static_cast<const Raw*>(args.input), 0};
+  columns.at = kept_place(args.layout, first < last ? first : last).in;
   State state[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
-  const int64_t base = (block * shape.rows + q) * shape.pieces * kPiece;
-  if (real) add_pieces(op, args, shape, columns, base, lane, state);
+  const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
+  if (real) add_pieces<Together>(op, args, shape, columns, base, lane, state);
   // Accumulators by halving, then pieces pairwise.
-  const int near = shape.rows_inner ? 1 : shape.columns;
-  const auto join = [&](int distance, bool takes) {
+  if (shape.lane_bits > 0) {
+#pragma unroll
+    for (int v = 0; v < Wide; ++v) {
+#pragma unroll
+      for (int d = kRowLanes / 2; d > 0; d /= 2)
+        state[v] = op.combine(state[v], shuffle_down(state[v], d));
+    }
+  }
+  const int near = (shape.rows_inner ? 1 : shape.columns) << shape.lane_bits;
+#pragma unroll 1
+  for (int d = 1; d < shape.rows; d *= 2) {
+    const bool gives = lane == 0 && (q & (2 * d - 1)) == d;
+    const bool takes = inside && lane == 0 && (q & (2 * d - 1)) == 0;
 #pragma unroll
     for (int v = 0; v < Wide; v += kAtOnce) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
-        if (v + i < Wide) states[t + i * blockDim.x] = state[v + i];
+        if (v + i < Wide && gives) states[t + i * reduce_tuning::kThreads] = state[v + i];
       __syncthreads();
-      if (takes) {
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          if (v + i < Wide)
-            state[v + i] = op.combine(state[v + i], states[t + distance * near + i * blockDim.x]);
-      }
-      __syncthreads();
+      for (int i = 0; i < kAtOnce; ++i)
+        if (v + i < Wide && takes)
+          state[v + i] =
+              op.combine(state[v + i], states[t + d * near + i * reduce_tuning::kThreads]);
+      // Another round's givers have other places, but the states of one round may share them.
+      if (kAtOnce < Wide) __syncthreads();
     }
-  };
-  const bool inside = t < shape.columns * side;
-  for (int d = shape.lanes / 2; d > 0; d /= 2) join(d, inside && lane < d);
-  for (int d = 1; d < shape.rows; d *= 2)
-    join(d * shape.lanes, inside && lane == 0 && (q & (2 * d - 1)) == 0);
+  }
 #pragma unroll
   for (int v = 0; v < Wide; ++v) {
-    const int64_t mine = first + v * apart;
-    if (!real || y != 0 || mine > last) continue;
+    const int64_t mine = first + v;
+    if (!real || lane != 0 || q != 0 || mine > last) continue;
     if (shape.parts == 1)
       finish(op, args, kept_place(args.layout, mine).out, state[v]);
     else
       put_partial(args.partials, block * args.layout.columns + mine, state[v]);
   }
   if (shape.parts == 1) return;
-  if (is_last_block(args.tickets + tile, static_cast<uint32_t>(shape.parts))) {
+  if (is_last_block(args.tickets + tile, shape.parts)) {
     const int64_t begin = tile * width, end = begin + width;
     finish_columns(op, args, states, begin,
                    static_cast<int>((end <= last ? end : last + 1) - begin), shape.parts,
@@ -292,8 +302,19 @@ __device__ __forceinline__ void reduce_strided(const Op& op, const ReduceArgs& a
   }
 }
 
+// Two kernels in one: of several columns a thread, and of one where they are not neighbours.
 template <class Op, class Raw, int Wide>
-__global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op>)
+__device__ __forceinline__ void reduce_strided(const Op& op, const ReduceArgs& args,
+                                               const StridedShape& shape,
+                                               typename Op::State* states) {
+  if (shape.loads == RowLoads::columns)
+    reduce_columns<true, 8, Op, Raw, Wide>(op, args, shape, states);
+  else
+    reduce_columns<false, 8, Op, Raw, 1>(op, args, shape, states);
+}
+
+template <class Op, class Raw, int Wide>
+__global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op, Raw>)
     strided_rows(const __grid_constant__ ReduceArgs args,
                  const __grid_constant__ StridedShape shape) {
   using State = typename Op::State;
@@ -321,14 +342,16 @@ __global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op>)
 template <class Op, class Raw, int Wide>
 cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
   StridedShape shape{};
-  shape.tiles = plan.tiles, shape.parts = plan.parts;
+  shape.tiles = static_cast<uint32_t>(plan.tiles), shape.parts = static_cast<uint32_t>(plan.parts);
   shape.columns = plan.columns, shape.rows = plan.rows, shape.pieces = plan.pieces;
-  shape.lanes = plan.shared ? kRowLanes : 1;
-  const uint64_t width =
-      std::min(16, plan.wide * dtype_bytes(args.dtype));  // bytes of an aligned load
-  shape.loads = plan.loads && reinterpret_cast<uintptr_t>(args.input) % width == 0;
+  shape.column_bits = std::countr_zero(static_cast<unsigned>(plan.columns));
+  shape.row_bits = std::countr_zero(static_cast<unsigned>(plan.rows));
+  shape.lane_bits = plan.shared ? std::countr_zero(static_cast<unsigned>(kRowLanes)) : 0;
   shape.rows_inner = plan.rows_inner;
   shape.step = args.layout.reduced_step[0];
+  shape.loads = plan.loads       ? RowLoads::columns
+                : plan.row_loads ? RowLoads::rows
+                                 : RowLoads::elements;
   return launch(strided_rows<Op, Raw, Wide>,
                 {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)}, stream, args, shape);
 }

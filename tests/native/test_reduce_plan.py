@@ -47,7 +47,7 @@ def test_threads_have_every_piece_of_every_column(native: Any, dtype: torch.dtyp
         for f in (2, 3, 33, 129, 1000, 4096, 1_000_000):
             for chunks in (0, 1, 4):
                 found = plan(native, meta(n, f, dtype=dtype), [0], op, chunks=chunks)
-                rows, pieces, lanes = found["rows"], found["pieces"], 8 if found["shared"] else 1
+                rows, pieces, lanes = found["rows"], found["pieces"], 4 if found["shared"] else 1
                 assert found["algo"] == "strided"
                 assert found["tiles"] * found["columns"] * found["wide"] >= f
                 assert found["parts"] == -(-n // (64 * rows * pieces))
@@ -76,5 +76,5 @@ def test_grids_and_workspaces(native: Any) -> None:
     assert plan(native, meta(2**24), [0])["grid"] == 512
     assert plan(native, meta(2**20), [0])["grid"] == 256
     columns = plan(native, meta(32_768, 4096), [0])
-    assert columns["grid"] >= 4 * 132 and columns["threads"] <= 256
+    assert columns["grid"] >= 2 * 132 and columns["threads"] <= 256
     assert plan(native, meta(0, 5), [0])["grid"] > 0 and plan(native, meta(5, 0), [0])["grid"] == 0
