@@ -121,14 +121,14 @@ template <class Raw>
 __device__ __forceinline__ Pack<Raw> load_pack(const Raw* row, int64_t p, int64_t n,
                                                uint32_t skew) {
   constexpr int V = kVector<Raw>;
-  Pack<Raw> pack;
+  Pack<Raw> pack{Words{}, 0};
+  if (p >= n) return pack;
   pack.valid = kAllValid;
   if (p + V <= n && skew == 0) {
     pack.words = load_words(row + p);
   } else if (p + 2 * V <= n) {  // the second load ends within the row
     pack.words = shifted_words(reinterpret_cast<const char*>(row + p), skew);
   } else {
-    pack.words = Words{};
     pack.valid = 0;
 #pragma unroll
     for (int e = 0; e < V; ++e) {
@@ -164,6 +164,7 @@ template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter(const Op& op, const Decode& d, Bundle& bundle,
                                       const Pack<Raw>& pack, uint32_t position) {
   constexpr int V = kVector<Raw>;
+  if (pack.valid == 0) return;
   typename Op::Value x[V];
 #pragma unroll
   for (int e = 0; e < V; ++e) x[e] = element<Op>(pack.get(e), d);

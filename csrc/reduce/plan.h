@@ -260,7 +260,9 @@ inline ReducePlan plan_reduce(const ReduceProblem& p) {
   plan.chunks = std::max<int64_t>((l.n + kChunk - 1) / kChunk, 1);
   if (l.contiguous()) {
     const int64_t most = kSlots * plan.vector;
-    if (p.short_rows && l.n <= reduce_tuning::kPackedSlots * most) return plan_packed(p, plan);
+    const bool tiny = p.acc == Dtype::i64 && l.n < plan.vector && l.n > 1;  // of no whole vector
+    if (p.short_rows && !tiny && l.n <= reduce_tuning::kPackedSlots * most)
+      return plan_packed(p, plan);
     if (l.n > most) return plan_long(p, plan);
   }
   return plan_strided(p, plan);

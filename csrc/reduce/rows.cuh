@@ -233,7 +233,7 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
   for (int a = threadIdx.x; a < kFinish; a += blockDim.x) {
     State state = op.identity();
     if (per_group == 1) {  // many: a batch is on its way while none is waited for
-      constexpr int kBatch = sizeof(State) <= 8 ? 8 : sizeof(State) <= 16 ? 4 : 2;
+      constexpr int kBatch = sizeof(State) <= 8 ? 4 : 2;
 #pragma unroll 1
       for (int g = a; g < groups; g += kBatch * kFinish) {
         State some[kBatch];
@@ -280,9 +280,10 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
   State* const states = reinterpret_cast<State*>(memory);
   const Op op = make_op<Op>(args);
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;
-  const int64_t at = int64_t{blockIdx.x} * (warps / per) + unit;
-  const int64_t row = parts == 1 ? at : at / parts, part = parts == 1 ? 0 : at - row * parts;
-  const int64_t base = (part * per + (warp - unit * per)) * kChunk;
+  const uint32_t at = blockIdx.x * (warps / per) + unit;
+  const uint32_t row = parts == 1 ? at : at / static_cast<uint32_t>(parts);
+  const uint32_t part = parts == 1 ? 0 : at - row * static_cast<uint32_t>(parts);
+  const int64_t base = int64_t{kChunk} * (part * per + (warp - unit * per));
   const bool real = row < args.layout.columns;
   const Place2 place = kept_place(args.layout, real ? row : 0);
   const Raw* const from = static_cast<const Raw*>(args.input) + place.in + base;
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
     if (first && real) finish(op, args, place.out, state);
     return;
   }
-  if (first) put_partial(args.partials, row * parts + part, state);
+  if (first) put_partial(args.partials, int64_t{row} * parts + part, state);
   if (is_last_block(args.tickets + row, static_cast<uint32_t>(parts)))
     finish_row(op, args, states, row, parts, per, place.out);
 }

@@ -249,7 +249,8 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
   const int64_t first = tile * width + c * Wide;
   const bool real = inside && first <= last;
   Columns<Raw, Wide, kBatch> columns{static_cast<const Raw*>(args.input), 0};
-  columns.at = kept_place(args.layout, first < last ? first : last).in;
+  const Place2 place = kept_place(args.layout, first < last ? first : last);
+  columns.at = place.in;
   State state[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
@@ -289,7 +290,7 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
     const int64_t mine = first + v;
     if (!real || lane != 0 || q != 0 || mine > last) continue;
     if (shape.parts == 1)
-      finish(op, args, kept_place(args.layout, mine).out, state[v]);
+      finish(op, args, place.out + v * args.layout.kept_out[0], state[v]);
     else
       put_partial(args.partials, block * args.layout.columns + mine, state[v]);
   }
