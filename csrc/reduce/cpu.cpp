@@ -96,10 +96,10 @@ struct CpuAdditive {
 template <class T>
 struct CpuExtreme {
   using State = ValueOf<T>;
-  static constexpr bool kLines = !kHalf<T>;
+  static constexpr bool kLines = true;
   bool least, magnitude;
 
-  bool has_lines() const { return !magnitude && !kHalf<T>; }
+  bool has_lines() const { return !magnitude; }
   State identity() const {
     using Limits = std::numeric_limits<State>;
     if (magnitude) return State(0);
@@ -113,12 +113,10 @@ struct CpuExtreme {
     return better || b != b ? b : a;
   }
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
-    if constexpr (!kHalf<T>) {
-      if (least)
-        GPUPRIMS_BEST(extreme_lines<true, T>(from, step, count, columns, out));
-      else
-        GPUPRIMS_BEST(extreme_lines<false, T>(from, step, count, columns, out));
-    }
+    if (least)
+      GPUPRIMS_BEST(extreme_lines<true, T>(from, step, count, columns, out));
+    else
+      GPUPRIMS_BEST(extreme_lines<false, T>(from, step, count, columns, out));
   }
   State chunk(const State* x, int count, int64_t) const {
     if (least) return GPUPRIMS_BEST(extreme_chunk<true>(x, count));
@@ -158,7 +156,11 @@ struct CpuNonzero {
   bool all;
   bool has_lines() const { return true; }
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
-    GPUPRIMS_BEST(nonzero_lines<T>(from, step, count, columns, all, out));
+    if constexpr (kHalf<T>)
+      GPUPRIMS_BEST(nonzero_lines<true>(reinterpret_cast<const uint16_t*>(from), step, count,
+                                        columns, all, out));
+    else
+      GPUPRIMS_BEST(nonzero_lines<false>(from, step, count, columns, all, out));
   }
   State identity() const { return all; }
   State combine(State a, State b) const { return all ? a & b : a | b; }
