@@ -20,8 +20,6 @@ int forced_chunks() {
   return chunks;
 }
 
-int forced_shape[4];
-
 bool captures(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
@@ -76,7 +74,6 @@ Launcher* launcher_of(ReduceFamily family) {
 void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& input, int device) {
   ReduceProblem problem = problem_for(args, family, device_info(device).sms);
   problem.forced_chunks = forced_chunks();
-  for (int i = 0; i < 4; ++i) problem.forced[i] = forced_shape[i];
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
   check(plan.grid <= INT32_MAX, op, ": too many results for one launch");
@@ -150,9 +147,4 @@ STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("_reduce", &gpuprims::boxed_plain_reduce<gpuprims::reduce_cuda>);
   m.impl("stats", &gpuprims::boxed_stats<gpuprims::stats_cuda>);
   m.impl("dot", &gpuprims::boxed_dot<gpuprims::dot_cuda>);
-}
-
-extern "C" __attribute__((visibility("default"))) void gpuprims_reduce_force(int a, int b, int c, int d) {
-  const int all[4] = {a, b, c, d};
-  for (int i = 0; i < 4; ++i) gpuprims::forced_shape[i] = all[i];
 }

@@ -65,7 +65,6 @@ struct ReduceProblem {
   bool short_rows = true;  // there is packed_rows for them; otherwise strided takes them
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
-  int forced[4] = {};     // strided: threads of columns, of rows, pieces, 1 + shared
 };
 
 struct ReducePlan {
@@ -158,15 +157,20 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const int64_t busy = int64_t{p.sms} * reduce_tuning::kStridedThreads;
   const bool may_share = p.family == ReduceFamily::additive || p.family == ReduceFamily::extreme ||
                          p.family == ReduceFamily::arg;
-  plan.shared = may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads));
-  // Pieces one after another, while there are threads for all places.
-  while (!plan.shared && plan.pieces < 8 && plan.pieces < pieces &&
-         threads * pieces / (2 * plan.pieces) >= busy - busy / 8)
+  // Measured on an H200, as what follows. Short rows of integers are a thread each.
+  plan.shared =
+      may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads && l.n >= 16));
+  // Pieces one after another, while there are threads for most places; a block takes up to 8.
+  while (!plan.shared && plan.pieces < 8 && pieces > 8 &&
+         threads * pieces / (2 * plan.pieces) >= busy / 8 * 5)
     plan.pieces *= 2;
   const int room = reduce_tuning::kThreads / (plan.shared ? kRowLanes : 1);
   const int runs = ceil_power((pieces + plan.pieces - 1) / plan.pieces, room);
   if (plan.rows_inner) {  // neighbours in memory go to neighbouring threads
-    plan.rows = std::min(runs, kGroupPieces / plan.pieces);  // within a group
+    plan.rows = std::min({runs, plan.shared ? room : 16, kGroupPieces / plan.pieces});
+    plan.columns = ceil_power(threads, room / plan.rows);
+  } else if (plan.shared && pieces <= room && threads <= 160) {  // one block a column or few
+    plan.rows = runs;
     plan.columns = ceil_power(threads, room / plan.rows);
   } else {
     plan.columns = ceil_power(threads, std::min(room / std::min(runs, 8), 128));
@@ -185,14 +189,12 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   while (plan.columns * plan.rows > least && blocks() < 2 * p.sms) {
     if (plan.columns > plan.rows && plan.columns > 8)
       plan.columns /= 2;
-    else if (plan.rows > 4)
+    else if (plan.rows > 4 && !plan.shared)
       plan.rows /= 2;
     else
       break;
   }
   if (p.forced_chunks > 0) plan.rows = std::min(plan.rows, p.forced_chunks), plan.pieces = 1;
-  if (p.forced[3]) plan.shared = may_share && p.forced[3] == 2;
-  if (p.forced[0]) plan.columns = p.forced[0], plan.rows = p.forced[1], plan.pieces = p.forced[2];
   plan.parts = (pieces + plan.rows * plan.pieces - 1) / (plan.rows * plan.pieces);
   plan.tiles = std::max<int64_t>((threads + plan.columns - 1) / plan.columns, 1);
   plan.grid = plan.tiles * plan.parts;
