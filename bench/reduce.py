@@ -19,7 +19,10 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
     harness.print_row()
     for target in harness.selected("reduce", options.cases):
         args = target["args"]
-        if args["op"].startswith("segment") or results.out_of_time(target["name"]):
+        if results.out_of_time(target["name"]):
+            continue
+        if args["op"].startswith("segment"):
+            sound &= run_segments(target, timer, options, results)
             continue
         shape = tuple(args["shape"])
         if options.device == "cpu" and math.prod(shape) > 1 << 24:
@@ -43,6 +46,31 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
         if options.device.startswith("cuda"):
             torch.cuda.empty_cache()
     return sound
+
+
+def run_segments(
+    target: dict[str, Any], timer: harness.Timer, options: argparse.Namespace, results: harness.Results
+) -> bool:
+    """segment_sum: as many segments of one length, beside torch.segment_reduce over the same offsets."""
+    args = target["args"]
+    n = args["segments"] * args["length"]
+    if options.device == "cpu" and n > 1 << 24:
+        return True
+    x = make((n,), getattr(torch, args["dtype"]), options.device)
+    indptr = torch.arange(0, n + 1, args["length"], device=options.device)
+    got = torch_gpuprims.segment_reduce(x, indptr, "sum")
+    want = x.view(args["segments"], args["length"]).double().sum(1)
+    if not options.unverified and not torch.allclose(got.double(), want, rtol=1e-5, atol=1e-3):
+        print(f"{target['name']:>36}   WRONG", flush=True)
+        return False
+    calls: dict[str, harness.Call] = {
+        "ours": lambda: torch_gpuprims.segment_reduce(x, indptr, "sum"),
+        "torch": lambda: torch.segment_reduce(x, "sum", offsets=indptr, unsafe=True),
+    }
+    row = harness.case_row(target, timer.measure(calls))
+    harness.print_row(row)
+    results.add("cases", [row])
+    return True
 
 
 def host_calls(device: str) -> dict[str, Callable[[], Any]]:

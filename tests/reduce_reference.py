@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 CHUNK, SLOTS, GROUP, FINALS = 4096, 32, 8, 256
+PIECE, LANES = 64, 4
 
 
 def _halve(parts: list[np.ndarray], add: Callable[..., np.ndarray]) -> np.ndarray:
@@ -20,14 +21,31 @@ def _pairs(parts: list[np.ndarray], add: Callable[..., np.ndarray]) -> np.ndarra
     return parts[0]
 
 
+def strided_class(step: int, n: int, itemsize: int, acc: np.dtype) -> bool:
+    """Which of the two trees `reduce` takes, by the distance of reduced elements."""
+    return (n > 1 and step != 1) or (acc == np.float64 and n <= SLOTS * 16 // itemsize)
+
+
 def tree(
-    values: np.ndarray, itemsize: int, add: Callable[..., np.ndarray] = np.add, empty: float = 0.0
+    values: np.ndarray,
+    itemsize: int,
+    add: Callable[..., np.ndarray] = np.add,
+    empty: float = 0.0,
+    strided: bool = False,
 ) -> np.ndarray:
-    """Adds up the last axis of `values`, whose dtype is the accumulator's; itemsize is the input's."""
+    """Adds up the last axis of `values`, whose dtype is the accumulator's; itemsize is the input's.
+
+    strided: see strided_class.
+    """
     n, vector = values.shape[-1], 16 // itemsize
     zero = np.full(values.shape[:-1], empty, values.dtype)
     with np.errstate(all="ignore"):
-        chunks = [_chunk(values[..., at : at + CHUNK], vector, zero, add) for at in range(0, n, CHUNK)]
+        chunks = [
+            _strided(values[..., at : at + CHUNK], zero, add)
+            if strided
+            else _chunk(values[..., at : at + CHUNK], vector, zero, add)
+            for at in range(0, n, CHUNK)
+        ]
         groups = []
         for at in range(0, len(chunks), GROUP):
             mine = chunks[at : at + GROUP]
@@ -45,3 +63,13 @@ def _chunk(x: np.ndarray, vector: int, zero: np.ndarray, add: Callable[..., np.n
         accumulators[a] = add(accumulators[a], x[..., p])
     slots = [_halve(accumulators[s * vector : (s + 1) * vector], add) for s in range(SLOTS)]
     return _halve(slots, add)
+
+
+def _strided(x: np.ndarray, zero: np.ndarray, add: Callable[..., np.ndarray]) -> np.ndarray:
+    pieces = [zero] * (CHUNK // PIECE)
+    for at in range(0, x.shape[-1], PIECE):
+        lanes = [zero] * LANES
+        for p in range(at, min(at + PIECE, x.shape[-1])):
+            lanes[p % LANES] = add(lanes[p % LANES], x[..., p])
+        pieces[at // PIECE] = _halve(lanes, add)
+    return _pairs(pieces, add)

@@ -205,6 +205,23 @@ def test_other_layouts(program: Path, tmp_path: Path) -> None:
     run(program, cases, tmp_path)
 
 
+def test_pieces_one_after_another(program: Path, tmp_path: Path) -> None:
+    """More threads than a multiprocessor has places for: each takes several pieces of 64 rows."""
+    x = make((330, 6144), torch.float32, "cpu")
+    run(program, [Case(x, op, [0]) for op in (codes.SUM, codes.ARGMAX, codes.VAR)], tmp_path)
+
+
+def test_rows_that_are_neighbours(program: Path, tmp_path: Path) -> None:
+    """The last dimension among the reduced ones: eight rows a load where they are aligned."""
+    cases = []
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.uint8, torch.int64):
+        for shape in ((5, 3, 16), (2, 6, 72), (3, 40, 8), (3, 4, 12)):
+            x = make(shape, dtype, "cpu", shape[1])
+            for op in (codes.SUM, codes.MAX, *[codes.VAR, STATS] * dtype.is_floating_point):
+                cases += [Case(x, op, [0, 2]), Case(x[:, 1:], op, [0, 2]), Case(x[..., 1:], op, [0, 2])]
+    run(program, cases, tmp_path)
+
+
 def test_norms_products_and_given_dtypes(program: Path, tmp_path: Path) -> None:
     cases = []
     for n in (6, 200, 5000):

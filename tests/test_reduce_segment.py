@@ -12,8 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from torch_gpuprims import Segments, explain, reduce, segment_expand, segment_reduce
+from torch_gpuprims.nn import SegmentReduce
 
 OPS = ("sum", "mean", "max", "min", "prod", "logsumexp")
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -397,3 +399,30 @@ def test_docstrings_and_explain():
     assert doctest.testmod(module, extraglobs={"torch": torch}).failed == 0
     text = explain("segment_reduce", torch.empty(1000), torch.tensor([0, 1000]), "max")
     assert text.startswith("segment_reduce max of float32 [1000, 1] in 1 segments -> tiles of 8 segments")
+
+
+def test_module_compiles_once_and_has_gradients(device: str) -> None:
+    module, counter = SegmentReduce("mean"), CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=counter)
+    for n, segments in ((50, 4), (70, 9), (33, 5)):
+        x = torch.randn(n, device=device, requires_grad=True)
+        indptr = torch.linspace(0, n, segments + 1).long().to(device)
+        got, want = compiled(x, indptr), segment_reduce(x, indptr, "mean")
+        assert torch.equal(got, want)
+        weights = torch.arange(1.0, segments + 1, device=device)
+        (grad,), (expected,) = (torch.autograd.grad(y @ weights, x) for y in (got, want))
+        assert torch.equal(grad, expected)
+    assert counter.frame_count == 1
+
+
+def test_module_says_what_it_is(device: str) -> None:
+    module = SegmentReduce("max")
+    assert repr(module) == "SegmentReduce('max')"
+    x, indptr = torch.rand(9, 2, device=device), torch.tensor([0, 4, 4, 9], device=device)
+    assert torch.equal(module(x, indptr), segment_reduce(x, indptr, "max"))
+    assert torch.equal(module(x, Segments(indptr)), module(x, indptr))
+    with pytest.raises(ValueError, match="segment_reduce: op must be one of sum, mean, max"):
+        SegmentReduce("median")
+    names = {"torch": torch}
+    assert doctest.testmod(sys.modules[SegmentReduce.__module__], extraglobs=names).failed == 0

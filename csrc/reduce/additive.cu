@@ -11,6 +11,8 @@ cudaError_t launch_additive(const ReduceArgs& args, const ReducePlan& plan, cuda
     return launch_floats<Additive, ReduceFamily::additive>(args, plan, stream);
   }
   using Op = Additive<int64_t>;
+  if (plan.algo == ReduceAlgo::packed_rows)
+    return launch_packed_rows<Op, AnyInteger>(args, plan, stream);
   if (plan.algo != ReduceAlgo::long_rows)
     return launch_strided<Op, AnyInteger, 2>(args, plan, stream);
   switch (args.decode.bytes) {

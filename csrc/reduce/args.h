@@ -87,6 +87,7 @@ inline ReduceProblem problem_for(const ReduceArgs& args, ReduceFamily family, in
   p.family = family;
   p.layout = args.layout;
   p.sms = sms;
+  p.aligned = reinterpret_cast<uintptr_t>(args.input) % 16 == 0;
   set_lanes(p, args.acc);
   return p;
 }

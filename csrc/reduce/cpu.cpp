@@ -43,19 +43,34 @@ struct CpuAdditive {
   static constexpr int V = 16 / sizeof(T);
   bool product;
   int transform;
+  bool strided;  // of two trees
 
-  bool has_lines() const {
-    return std::is_floating_point_v<A> && !product && transform == 0 && sizeof(T) > 1;
-  }
+  bool has_lines() const { return !product; }
   State identity() const { return product ? A(1) : A(0); }
   State combine(State a, State b) const { return product ? a * b : a + b; }
 
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
-    if constexpr (std::is_floating_point_v<A> && sizeof(T) > 1) {
-      thread_local std::vector<A> memory(kSlots * V * kTile);
-      auto* const lines = memory.data();
-      GPUPRIMS_BEST(add_lines<A, V, T>(from, step, count, columns, lines, out));
+    if constexpr (std::is_floating_point_v<A>) {
+      thread_local std::vector<A> memory((kRowLanes + 7) * kTile);
+      A* const lines = memory.data();
+      if (transform == 0)
+        GPUPRIMS_BEST(strided_lines<0, A, T>(from, step, count, columns, lines, out));
+      else if (transform == 1)
+        GPUPRIMS_BEST(strided_lines<1, A, T>(from, step, count, columns, lines, out));
+      else
+        GPUPRIMS_BEST(strided_lines<2, A, T>(from, step, count, columns, lines, out));
+    } else {
+      GPUPRIMS_BEST(integer_lines<T>(from, step, count, columns, out));
     }
+  }
+
+  template <class X>
+  State add_all(const X* x, int count) const {
+    if (strided)
+      return product ? GPUPRIMS_BEST(strided_chunk<true, A>(x, count))
+                     : GPUPRIMS_BEST(strided_chunk<false, A>(x, count));
+    return product ? GPUPRIMS_BEST(multiply_chunk<A, V>(x, count))
+                   : GPUPRIMS_BEST(add_chunk<A, V>(x, count));
   }
 
   template <class X>
@@ -66,15 +81,13 @@ struct CpuAdditive {
       for (int p = 0; p < count; ++p) all *= static_cast<uint64_t>(x[p]);
       return static_cast<A>(all);
     } else {
-      if (transform == 0)
-        return product ? GPUPRIMS_BEST(multiply_chunk<A, V>(x, count))
-                       : GPUPRIMS_BEST(add_chunk<A, V>(x, count));
+      if (transform == 0) return add_all(x, count);
       A values[kChunk];
       for (int p = 0; p < count; ++p) {
         const A wide = static_cast<A>(x[p]);
         values[p] = transform == 2 ? wide * wide : std::fabs(wide);
       }
-      return GPUPRIMS_BEST(add_chunk<A, V>(values, count));
+      return add_all(values, count);
     }
   }
 };
@@ -83,10 +96,10 @@ struct CpuAdditive {
 template <class T>
 struct CpuExtreme {
   using State = ValueOf<T>;
-  static constexpr bool kLines = !kHalf<T>;
+  static constexpr bool kLines = true;
   bool least, magnitude;
 
-  bool has_lines() const { return !magnitude && !kHalf<T>; }
+  bool has_lines() const { return !magnitude; }
   State identity() const {
     using Limits = std::numeric_limits<State>;
     if (magnitude) return State(0);
@@ -100,12 +113,10 @@ struct CpuExtreme {
     return better || b != b ? b : a;
   }
   void lines(const T* from, int64_t step, int count, int columns, State* out) const {
-    if constexpr (!kHalf<T>) {
-      if (least)
-        GPUPRIMS_BEST(extreme_lines<true, T>(from, step, count, columns, out));
-      else
-        GPUPRIMS_BEST(extreme_lines<false, T>(from, step, count, columns, out));
-    }
+    if (least)
+      GPUPRIMS_BEST(extreme_lines<true, T>(from, step, count, columns, out));
+    else
+      GPUPRIMS_BEST(extreme_lines<false, T>(from, step, count, columns, out));
   }
   State chunk(const State* x, int count, int64_t) const {
     if (least) return GPUPRIMS_BEST(extreme_chunk<true>(x, count));
@@ -138,9 +149,19 @@ struct CpuArg {
   }
 };
 
+template <class T>
 struct CpuNonzero {
   using State = uint8_t;
+  static constexpr bool kLines = true;
   bool all;
+  bool has_lines() const { return true; }
+  void lines(const T* from, int64_t step, int count, int columns, State* out) const {
+    if constexpr (kHalf<T>)
+      GPUPRIMS_BEST(nonzero_lines<true>(reinterpret_cast<const uint16_t*>(from), step, count,
+                                        columns, all, out));
+    else
+      GPUPRIMS_BEST(nonzero_lines<false>(from, step, count, columns, all, out));
+  }
   State identity() const { return all; }
   State combine(State a, State b) const { return all ? a & b : a | b; }
   template <class X>
@@ -152,7 +173,7 @@ struct CpuNonzero {
 template <class A>
 struct CpuMoments {
   using State = Spread<A>;
-  State identity() const { return {A(0), A(0), A(0)}; }
+  State identity() const { return {A(0), A(0), A(0), A(0)}; }
   State combine(const State& a, const State& b) const { return join(a, b); }
   State chunk(const A* x, int count, int64_t) const {
     return GPUPRIMS_BEST(spread_chunk(x, count));
@@ -189,9 +210,10 @@ constexpr bool kFloating = std::is_floating_point_v<T> || kHalf<T>;
 
 template <class T>
 void run_additive(const ReduceArgs& args) {
+  const bool strided = has_strided_tree(args.layout, args.dtype, args.acc);
   const auto run = [&]<class A>(A) {
     reduce_columns<T>(
-        args, CpuAdditive<T, A>{args.product, args.transform}, [&](int64_t at, A state) {
+        args, CpuAdditive<T, A>{args.product, args.transform, strided}, [&](int64_t at, A state) {
           if constexpr (std::is_floating_point_v<A>)
             store_value(args.out[0], args.out_dtype, at, end_value(args, state));
           else if (args.ending == Ending::divide)
@@ -242,9 +264,9 @@ void run_op(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
   if (family == ReduceFamily::additive) return run_additive<T>(args);
   const bool least = op == ReduceOp::min || op == ReduceOp::argmin;
   if (op == ReduceOp::any || op == ReduceOp::all)
-    return reduce_columns<T>(args, CpuNonzero{op == ReduceOp::all}, [&](int64_t at, uint8_t state) {
-      static_cast<uint8_t*>(args.out[0])[at] = state;
-    });
+    return reduce_columns<T>(
+        args, CpuNonzero<T>{op == ReduceOp::all},
+        [&](int64_t at, uint8_t state) { static_cast<uint8_t*>(args.out[0])[at] = state; });
   if (family == ReduceFamily::extreme)
     return reduce_columns<T>(args, CpuExtreme<T>{least, op == ReduceOp::norm_inf},
                              [&](int64_t at, ValueOf<T> state) {
@@ -333,7 +355,7 @@ void run_dot(const Tensor& input, const Tensor& other, void* out, Dtype dtype) {
     }
   };
   Products op;
-  op.product = false, op.transform = 0;
+  op.product = false, op.transform = 0, op.strided = false;
   op.x = static_cast<const T*>(input.const_data_ptr());
   op.y = static_cast<const T*>(other.const_data_ptr());
   op.step_x = input.strides()[0], op.step_y = other.strides()[0];

@@ -11,7 +11,10 @@
 namespace gpuprims {
 namespace {  // one source file includes this
 
-constexpr int kTile = 64;  // columns side by side
+constexpr int kTile = 512;  // columns side by side: long stretches of each row
+
+template <class T>
+constexpr bool kBrain = false;  // bfloat16
 
 // Comparisons become masks only where the compiler may forget that they can trap on NaN.
 #if defined(__GNUC__) && !defined(__clang__)

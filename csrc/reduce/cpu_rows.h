@@ -17,6 +17,9 @@ using torch::headeronly::Half;
 template <class T>
 constexpr bool kHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
+template <>
+inline constexpr bool kBrain<BFloat16> = true;
+
 // What chunks are made of: elements, but float for the 16-bit formats.
 template <class T>
 using ValueOf = std::conditional_t<kHalf<T>, float, T>;
@@ -73,6 +76,8 @@ class Chunks {
       V* const to = buffer_.data() + p;
       const T* const source = from + at;
       if (columns == 1) {
+        if constexpr (kHalf<T>)
+          if (step == 1) return GPUPRIMS_BEST(widen<T>(source, to, length));
         if (step == 1)
           for (int i = 0; i < length; ++i) to[i] = static_cast<V>(source[i]);
         else
@@ -116,6 +121,15 @@ void reduce_columns(const ReduceArgs& args, const Op& op, const Finish& finish) 
   const ReduceLayout& l = args.layout;
   const int64_t chunks = std::max<int64_t>((l.n + kChunk - 1) / kChunk, 1);
   const int64_t groups = (chunks + kGroup - 1) / kGroup;
+  if (l.contiguous() && chunks == 1 && l.kept_dims == 1 && l.n > 0) {  // rows: nothing to divide
+    return parallel(l.columns, l.n, [&](int64_t begin, int64_t end) {
+      Chunks<T> source(args);
+      for (int64_t row = begin; row < end; ++row)
+        finish(row * l.kept_out[0],
+               op.chunk(source.get(row * l.kept_step[0], 1, 0, static_cast<int>(l.n)),
+                        static_cast<int>(l.n), 0));
+    });
+  }
   const bool across = !l.contiguous() && l.kept_dims > 0 && l.kept_step[0] == 1;
   bool by_lines = false;
   if constexpr (HasLines<Op>) by_lines = across && l.reduced_dims <= 1 && op.has_lines();

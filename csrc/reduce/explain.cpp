@@ -16,8 +16,9 @@ void describe(const ReducePlan& p, char* text, int64_t size) {
                     static_cast<long long>(p.chunks), kChunk, p.per);
       break;
     default:
-      std::snprintf(text, size, "%d threads of %d columns x %d of rows x %d chunks of %lld",
-                    p.columns, p.wide, p.rows, p.depth, static_cast<long long>(p.chunks));
+      std::snprintf(text, size, "%d threads of %d columns x %d of %d pieces of %d%s, %lld parts",
+                    p.columns, p.wide, p.rows * (p.shared ? kRowLanes : 1), p.pieces, kPiece,
+                    p.shared ? " that 8 share" : "", static_cast<long long>(p.parts));
   }
 }
 

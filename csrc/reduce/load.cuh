@@ -14,12 +14,10 @@ template <int Bytes>
 struct Integer {  // signed or unsigned, as Decode says
   KeyOf<Bytes> bits;
 };
-struct AnyInteger {};  // of as many bytes as Decode says; strided loads alone
+struct AnyInteger {};  // of as many bytes as Decode says
 
 template <class Raw>
 constexpr int kVector = 16 / sizeof(Raw);
-template <>
-inline constexpr int kVector<AnyInteger> = 4;
 
 __device__ __forceinline__ float word_as_float(uint32_t word) {
 #if defined(__CUDA_ARCH__)
@@ -123,14 +121,14 @@ template <class Raw>
 __device__ __forceinline__ Pack<Raw> load_pack(const Raw* row, int64_t p, int64_t n,
                                                uint32_t skew) {
   constexpr int V = kVector<Raw>;
-  Pack<Raw> pack;
+  Pack<Raw> pack{Words{}, 0};
+  if (p >= n) return pack;
   pack.valid = kAllValid;
   if (p + V <= n && skew == 0) {
     pack.words = load_words(row + p);
   } else if (p + 2 * V <= n) {  // the second load ends within the row
     pack.words = shifted_words(reinterpret_cast<const char*>(row + p), skew);
   } else {
-    pack.words = Words{};
     pack.valid = 0;
 #pragma unroll
     for (int e = 0; e < V; ++e) {
@@ -166,6 +164,7 @@ template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter(const Op& op, const Decode& d, Bundle& bundle,
                                       const Pack<Raw>& pack, uint32_t position) {
   constexpr int V = kVector<Raw>;
+  if (pack.valid == 0) return;
   typename Op::Value x[V];
 #pragma unroll
   for (int e = 0; e < V; ++e) x[e] = element<Op>(pack.get(e), d);

@@ -54,6 +54,12 @@ constexpr int kSlots = 32;
 constexpr int kGroup = 8;
 constexpr int kFinish = 256;
 
+// Strided extents: pieces of kPiece elements, element q of which enters accumulator q % kRowLanes.
+// These are combined by halving, the pieces of a group of kGroup chunks pairwise; groups as above.
+constexpr int kPiece = 64;
+constexpr int kRowLanes = 4;
+constexpr int kGroupPieces = kGroup * kChunk / kPiece;
+
 template <class A>
 GPUPRIMS_HD bool is_nan(A x) {
   if constexpr (std::is_floating_point_v<A>)
@@ -130,31 +136,41 @@ struct Additive {
     return product ? a * b : a + b;
   }
 
-  template <int N>
+  // Of N elements a time, element e enters accumulator e % Held. Integers need but one.
+  template <int N, int Held = N>
   struct Bundle {
-    A a[N];
+    static constexpr int kHeld = kTree ? Held : 1;
+    A a[kHeld];
     GPUPRIMS_HD void begin(const Additive& op, uint32_t) {
       GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) a[e] = op.identity();
+      for (int e = 0; e < kHeld; ++e) a[e] = op.identity();
+    }
+    GPUPRIMS_HD void change(const Additive& op, A (&x)[N]) const {
+      if (op.transform == as_is) return;
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e)
+        x[e] = op.transform == square ? x[e] * x[e] : x[e] < A(0) ? A(0) - x[e] : x[e];
     }
     template <bool Ordered, class At>
     GPUPRIMS_HD void add(const Additive& op, A (&x)[N], const At&, uint32_t) {
-      if (op.transform != as_is) {
-        GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e)
-          x[e] = op.transform == square ? x[e] * x[e] : x[e] < A(0) ? A(0) - x[e] : x[e];
-      }
+      change(op, x);
       if (op.product) {
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) a[e] *= x[e];
+        for (int e = 0; e < N; ++e) a[e % kHeld] *= x[e];
       } else {
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) a[e] += x[e];
+        for (int e = 0; e < N; ++e) a[e % kHeld] += x[e];
       }
+    }
+    // All into the first accumulator, in order.
+    GPUPRIMS_HD void add_in_turn(const Additive& op, A (&x)[N]) {
+      change(op, x);
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) a[0] = op.combine(a[0], x[e]);
     }
     GPUPRIMS_HD State close(const Additive& op, int64_t) {
       GPUPRIMS_UNROLL
-      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
+      for (int d = kHeld / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
       for (int e = 0; e < d; ++e) a[e] = op.combine(a[e], a[e + d]);
       return a[0];
     }
@@ -172,7 +188,7 @@ struct Extreme {
   GPUPRIMS_HD Value pad() const { return lowest_of<A>(); }
   GPUPRIMS_HD State combine(const State& a, const State& b) const { return greater_of(a, b); }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A best;
     GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
@@ -216,7 +232,7 @@ struct ArgExtreme {
     return {second ? b.value : a.value, second ? b.at : a.at};
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A best;
     uint32_t where;
@@ -241,62 +257,80 @@ struct ArgExtreme {
   };
 };
 
-// Count, mean and sum of squared distances from it. The count is a weight: its rounding does not
-// matter, since the divisor of the result is the extent itself.
+// Count, mean and sum of squared distances from it. The mean is the sum of two numbers, the second
+// below half an ulp of the first: means far from 0 are not rounded more coarsely than distances
+// between them. The count is a weight, whose rounding does not matter: the divisor of the result
+// is the extent itself.
 template <class A>
 struct Spread {
-  A n, mean, m2;
+  A n, mean, low, m2;
 };
+
+// a + b, and what rounding took from it (Knuth's TwoSum).
+template <class A>
+GPUPRIMS_HD void add_exactly(A a, A b, A& sum, A& rest) {
+  sum = a + b;
+  const A other = sum - a;
+  rest = (a - (sum - other)) + (b - other);
+}
 
 // Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance".
 template <class A>
 GPUPRIMS_HD Spread<A> join(const Spread<A>& a, const Spread<A>& b) {
   if (b.n == A(0)) return a;
   if (a.n == A(0)) return b;
-  const A n = a.n + b.n, delta = b.mean - a.mean;
+  const A n = a.n + b.n, delta = (b.mean - a.mean) + (b.low - a.low);
   const A share = a.n == b.n ? A(0.5) : quotient(b.n, n);
   Spread<A> r;
   r.n = n;
-  r.mean = is_finite(delta) ? a.mean + delta * share : a.mean * (A(1) - share) + b.mean * share;
   r.m2 = a.m2 + b.m2 + delta * delta * (a.n * share);
+  if (is_finite(delta)) {
+    add_exactly(a.mean, a.low + delta * share, r.mean, r.low);
+  } else {
+    r.mean = a.mean * (A(1) - share) + b.mean * share;
+    r.low = A(0);
+  }
   return r;
 }
 
-// Sums of x - k and of its square, k the first element: few enough elements that what cancels is
-// bounded by their number in ulps.
+// Sums of x - k and of its square, k the mean of the first few elements: what cancels is bounded by
+// the number of elements in ulps, divided by the square of the few where they hold an outlier.
 template <class A>
 struct ShiftedSums {
-  A n, k, s, q;
-  GPUPRIMS_HD void begin() { n = k = s = q = A(0); }
+  int n;
+  A k, s, q;
+  GPUPRIMS_HD void begin() { n = 0, k = s = q = A(0); }
   template <int N>
   GPUPRIMS_HD void add(const A (&x)[N], uint32_t valid) {
-    if (n == A(0)) {
-      GPUPRIMS_UNROLL
-      for (int e = N - 1; e >= 0; --e)
-        if (valid >> e & 1) k = is_finite(x[e]) ? x[e] : A(0);
-    }
-    if (valid == kAllValid) {
-      n += A(N);
+    if (n == 0) {
+      A first = A(0), some = A(0);
       GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) {
-        const A d = x[e] - k;
-        s += d;
-        q += d * d;
+        first += valid >> e & 1 ? x[e] * A(1.0 / N) : A(0);
+        some += valid >> e & 1 ? A(1.0 / N) : A(0);
       }
-      return;
+      if (valid != kAllValid && some > A(0)) first = quotient(first, some);
+      k = is_finite(first) ? first : A(0);
     }
     GPUPRIMS_UNROLL
     for (int e = 0; e < N; ++e) {
       const A d = valid >> e & 1 ? x[e] - k : A(0);
-      n += valid >> e & 1 ? A(1) : A(0);
       s += d;
       q += d * d;
     }
+    if (valid == kAllValid) {
+      n += N;
+    } else {
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < N; ++e) n += valid >> e & 1;
+    }
   }
   GPUPRIMS_HD Spread<A> close() const {
-    if (n == A(0)) return {A(0), A(0), A(0)};
-    const A mean = quotient(s, n), m2 = q - s * mean;
-    return {n, k + mean, m2 < A(0) ? A(0) : m2};  // NaN stays NaN
+    if (n == 0) return {A(0), A(0), A(0), A(0)};
+    const A count = static_cast<A>(n), mean = quotient(s, count), m2 = q - s * mean;
+    Spread<A> r{count, k + mean, A(0), m2 < A(0) ? A(0) : m2};  // NaN stays NaN
+    if (is_finite(r.mean)) add_exactly(k, mean, r.mean, r.low);
+    return r;
   }
 };
 
@@ -306,11 +340,11 @@ struct Moments {
   using State = Spread<A>;
   static constexpr bool kTree = false;
 
-  GPUPRIMS_HD State identity() const { return {A(0), A(0), A(0)}; }
+  GPUPRIMS_HD State identity() const { return {A(0), A(0), A(0), A(0)}; }
   GPUPRIMS_HD Value pad() const { return A(0); }
   GPUPRIMS_HD State combine(const State& a, const State& b) const { return join(a, b); }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     ShiftedSums<A> sums;
     GPUPRIMS_HD void begin(const Moments&, uint32_t) { sums.begin(); }
@@ -342,7 +376,7 @@ struct LogSumExp {
     return {m, a.s * exp_of(a.m - m) + b.s * exp_of(b.m - m)};
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     A m, s;
     GPUPRIMS_HD void begin(const LogSumExp&, uint32_t) { m = -kMost, s = A(0); }
@@ -379,7 +413,7 @@ struct Stats {
 
   GPUPRIMS_HD State identity() const {
     constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
-    return {{A(0), A(0), A(0)}, lowest_of<A>(), lowest_of<A>(), 0, kNowhere, kNowhere};
+    return {{A(0), A(0), A(0), A(0)}, lowest_of<A>(), lowest_of<A>(), 0, kNowhere, kNowhere};
   }
   GPUPRIMS_HD Value pad() const { return A(0); }
   GPUPRIMS_HD State combine(const State& a, const State& b) const {
@@ -400,7 +434,7 @@ struct Stats {
     return r;
   }
 
-  template <int N>
+  template <int N, int = N>
   struct Bundle {
     ShiftedSums<A> sums;
     A least, most;

@@ -49,9 +49,10 @@ constexpr ReduceFamily family_of(ReduceOp op) {
 
 namespace reduce_tuning {
 constexpr int kThreads = 256;
-constexpr int kPackedSlots = 4;     // a lane of packed_rows: as many loads in flight
-constexpr int kWarpsPerSm = 24;     // that long rows are cut for
-constexpr int kMostTickets = 4096;  // of the array that clears itself
+constexpr int kPackedSlots = 4;       // a lane of packed_rows: as many loads in flight
+constexpr int kWarpsPerSm = 24;       // that long rows are cut for
+constexpr int kMostTickets = 4096;    // of the array that clears itself
+constexpr int kStridedThreads = 768;  // at a time on a multiprocessor
 }  // namespace reduce_tuning
 
 struct ReduceProblem {
@@ -59,11 +60,11 @@ struct ReduceProblem {
   ReduceFamily family = ReduceFamily::additive;
   ReduceLayout layout;
   int sms = 132;
-  Dtype acc = Dtype::f32;   // i64: elements are looked at as integers
-  bool float_lanes = true;  // the family has contiguous kernels for this dtype
-  bool short_rows = true;   // and packed_rows; otherwise strided takes short rows
+  Dtype acc = Dtype::f32;  // i64: elements are looked at as integers
+  bool aligned = true;     // the input's address, to 16 bytes
+  bool short_rows = true;  // there is packed_rows for them; otherwise strided takes them
   int state_bytes = 4;
-  int forced_chunks = 0;  // chunks a block, 0: as many as fit
+  int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
 };
 
 struct ReducePlan {
@@ -76,18 +77,15 @@ struct ReducePlan {
   int lanes = 0;       // packed_rows: lanes a row
   int per = 1;         // long_rows: chunks of a row in a block, a warp each
   // strided
-  int columns = 1;     // threads across columns
-  int rows = 1;        // threads that share a chunk's rows
-  int depth = 1;       // chunks a block
-  int wide = 1;        // columns a thread
-  bool loads = false;  // of all of them at once
+  int columns = 1;         // threads across columns
+  int rows = 1;            // threads, or eights of them, that have a piece each at a time
+  int pieces = 1;          // of a thread, one after another
+  int wide = 1;            // columns a thread
+  bool shared = false;     // kRowLanes threads have a piece, an accumulator each
+  bool loads = false;      // of all columns of a thread at once
+  bool row_loads = false;  // of 8 rows at once
   bool rows_inner = false;
   int64_t tiles = 1;  // of columns
-  int octets = 1;     // bundles of 8 rows a thread
-  int levels = 0;     // log2 of it
-  int accumulators = 128;
-  int offset[8] = {};  // rows of a bundle
-  int stride[8] = {};  // distance of the bits of bundle and thread: levels, then rows
   int64_t tickets = 0, workspace = 0, traffic = 0;
 };
 
@@ -98,11 +96,11 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
     case ReduceFamily::arg:
       return 16;
     case ReduceFamily::moments:
-      return 3 * bytes;
+      return 4 * bytes;
     case ReduceFamily::logsumexp:
       return 2 * bytes;
     case ReduceFamily::stats:
-      return bytes == 4 ? 48 : 64;
+      return bytes == 4 ? 48 : 72;
     default:
       return bytes;
   }
@@ -110,80 +108,97 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
 
 // Which kernels there are for elements accumulated in `acc`.
 inline void set_lanes(ReduceProblem& p, Dtype acc) {
-  const bool integer = acc == Dtype::i64;
   p.acc = acc;
-  p.float_lanes = !integer || p.family == ReduceFamily::additive ||
-                  p.family == ReduceFamily::extreme ||
-                  (p.family == ReduceFamily::arg && dtype_bytes(p.dtype) >= 4);
-  p.short_rows = acc == Dtype::f32;  // others are not worth kernels of their own
+  p.short_rows = acc != Dtype::f64;  // not worth kernels of their own
   p.state_bytes = state_bytes(p.family, acc);
 }
 
 constexpr int reduce_vector(Dtype t) { return 16 / dtype_bytes(t); }
 
-// Columns that a thread of the strided kernels has: 8 bytes of a row, for what has small states.
+// Columns that a thread of the strided kernels has: 16 bytes of a row where its states fit.
 constexpr int strided_columns(ReduceFamily family, Dtype dtype, Dtype acc) {
-  const bool small = family == ReduceFamily::additive || family == ReduceFamily::extreme;
-  if (acc == Dtype::i64) return 2;
-  if (acc == Dtype::f64) return 1;
-  if (dtype_bytes(dtype) == 2) return small ? 4 : 2;
-  return family == ReduceFamily::stats ? 1 : 2;
+  const int bytes = dtype_bytes(dtype);
+  if (acc == Dtype::i64) return bytes == 8 ? 2 : 4;
+  if (acc == Dtype::f64) return family == ReduceFamily::stats ? 1 : 2;
+  if (bytes == 2) return family == ReduceFamily::extreme ? 8 : 4;
+  return 4;
 }
 
-// Which rows a thread of the strided kernels adds, in what order: see docs/reduce.md. Bits of the
-// number of an accumulator, in the order in which the tree combines them: halving within the
-// vector, then halving of slots. Those of which no row has a bit are left out.
-inline void plan_tree(ReducePlan& plan, int64_t n) {
-  const int v = plan.vector;
-  int distance[16], count = 0;
-  const int64_t span = std::min<int64_t>(std::bit_ceil<uint64_t>(std::max<int64_t>(n, 1)), kChunk);
-  for (int d = v / 2; d >= 1; d /= 2)
-    if (d < span) distance[count++] = d;
-  for (int d = kSlots / 2; d >= 1; d /= 2)
-    if (d * v < span) distance[count++] = d * v;
-  plan.accumulators = kSlots * v;
-  for (int e = 0; e < 8; ++e) {
-    plan.offset[e] = 0;
-    for (int b = 0; b < 3; ++b)
-      if (e >> (2 - b) & 1) plan.offset[e] += b < count ? distance[b] : kChunk;
-  }
-  const int bits = std::max(count - 3, 0), bundles = 1 << bits;
-  const bool deep = n > plan.accumulators;
-  const int share = deep ? 2 : 4;
-  plan.rows = bundles <= share ? 1 : std::min(8, bundles / share);
-  plan.octets = bundles / plan.rows;
-  plan.levels = std::countr_zero(static_cast<unsigned>(plan.octets));
-  for (int b = 0; b < bits; ++b) plan.stride[b] = distance[3 + b];
+// Which of the two trees of docs/reduce.md a sum has: no kernel for short rows adds in float64.
+inline bool has_strided_tree(const ReduceLayout& l, Dtype dtype, Dtype acc) {
+  return !l.contiguous() || (acc == Dtype::f64 && l.n <= kSlots * reduce_vector(dtype));
+}
+
+inline int floor_power(int64_t x, int64_t most) {
+  return static_cast<int>(std::bit_floor<uint64_t>(std::max<int64_t>(std::min(x, most), 1)));
+}
+inline int ceil_power(int64_t x, int64_t most) {
+  return static_cast<int>(
+      std::min<int64_t>(std::bit_ceil<uint64_t>(std::max<int64_t>(x, 1)), most));
 }
 
 inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const ReduceLayout& l = p.layout;
   plan.algo = ReduceAlgo::strided;
-  if (p.acc == Dtype::i64) plan.vector = 4;  // their sums are the same in any order
-  plan_tree(plan, l.n);
   plan.wide = strided_columns(p.family, p.dtype, p.acc);
-  plan.parts = plan.chunks;
-  plan.loads = l.kept_dims > 0 && l.kept_step[0] == 1 && l.kept_size[0] % plan.wide == 0;
+  plan.loads = p.aligned && l.reduced_dims <= 1 && l.kept_dims > 0 && l.kept_step[0] == 1 &&
+               l.kept_size[0] % plan.wide == 0;
   for (int i = 1; i < l.kept_dims; ++i) plan.loads &= l.kept_step[i] % plan.wide == 0;
   for (int i = 0; i < l.reduced_dims; ++i) plan.loads &= l.reduced_step[i] % plan.wide == 0;
-  const int64_t threads = std::max<int64_t>((l.columns + plan.wide - 1) / plan.wide, 1);
-  const int room = reduce_tuning::kThreads / plan.rows;
-  plan.columns = static_cast<int>(
-      std::min<int64_t>(std::bit_ceil<uint64_t>(threads), plan.parts > 1 ? 32 : room));
+  if (!plan.loads) plan.wide = 1;
   plan.rows_inner = l.kept_dims > 0 && l.reduced_dims > 0 && l.reduced_step[0] < l.kept_step[0];
-  if (plan.rows_inner) plan.columns = std::min(plan.columns, std::max(room / 4, 1));
-  plan.depth =
-      static_cast<int>(std::min<int64_t>(std::bit_ceil<uint64_t>(plan.parts), room / plan.columns));
-  if (p.forced_chunks > 0) plan.depth = std::min(plan.depth, p.forced_chunks);
-  // Few blocks: rather more of them than chunks side by side.
-  while (plan.depth > 1 && plan.columns * plan.rows * plan.depth > 64 &&
-         (threads + plan.columns - 1) / plan.columns *
-                 ((plan.parts + plan.depth - 1) / plan.depth) <
-             2 * p.sms)
-    plan.depth /= 2;
-  plan.tiles = (threads + plan.columns - 1) / plan.columns;
-  plan.grid = plan.tiles * ((plan.parts + plan.depth - 1) / plan.depth);
-  plan.threads = std::max(plan.columns * plan.rows * plan.depth, 32);
+  const int bytes = dtype_bytes(p.dtype), even = std::min(8, 16 / bytes);
+  plan.row_loads = p.aligned && !plan.loads && plan.rows_inner && l.reduced_step[0] == 1 &&
+                   (l.reduced_dims == 1 || l.reduced_size[0] % 8 == 0);
+  for (int i = 0; i < l.kept_dims; ++i) plan.row_loads &= l.kept_step[i] % even == 0;
+  for (int i = 1; i < l.reduced_dims; ++i) plan.row_loads &= l.reduced_step[i] % even == 0;
+  const int64_t pieces = std::max<int64_t>((l.n + kPiece - 1) / kPiece, 1);
+  const int64_t threads = (l.columns + plan.wide - 1) / plan.wide;
+  const int64_t busy = int64_t{p.sms} * reduce_tuning::kStridedThreads;
+  const bool may_share = p.family == ReduceFamily::additive || p.family == ReduceFamily::extreme ||
+                         p.family == ReduceFamily::arg;
+  // Measured on an H200, as what follows. Short rows of integers are a thread each.
+  plan.shared =
+      may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads && l.n >= 16));
+  // Pieces one after another, while there are threads for most places; a block takes up to 8.
+  while (!plan.shared && plan.pieces < 8 && pieces > 8 &&
+         threads * pieces / (2 * plan.pieces) >= busy / 8 * 5)
+    plan.pieces *= 2;
+  const int room = reduce_tuning::kThreads / (plan.shared ? kRowLanes : 1);
+  const int runs = ceil_power((pieces + plan.pieces - 1) / plan.pieces, room);
+  if (plan.rows_inner) {  // neighbours in memory go to neighbouring threads
+    plan.rows = std::min({runs, plan.shared ? room : 16, kGroupPieces / plan.pieces});
+    plan.columns = ceil_power(threads, room / plan.rows);
+  } else if (plan.shared && pieces <= room && threads <= 160) {  // one block a column or few
+    plan.rows = runs;
+    plan.columns = ceil_power(threads, room / plan.rows);
+  } else {
+    plan.columns = ceil_power(threads, std::min(room / std::min(runs, 8), 128));
+    // A last tile that is mostly empty costs more than narrower ones.
+    while (plan.columns > 8 && threads % plan.columns != 0 &&
+           (plan.columns - threads % plan.columns) * 8 > threads)
+      plan.columns /= 2;
+    plan.rows = std::min({runs, room / plan.columns, kGroupPieces / plan.pieces});
+  }
+  // Few blocks: rather more of them.
+  const auto blocks = [&] {
+    const int64_t rows = plan.rows * plan.pieces;
+    return (threads + plan.columns - 1) / plan.columns * ((pieces + rows - 1) / rows);
+  };
+  const int least = 64 / (plan.shared ? kRowLanes : 1);
+  while (plan.columns * plan.rows > least && blocks() < 2 * p.sms) {
+    if (plan.columns > plan.rows && plan.columns > 8)
+      plan.columns /= 2;
+    else if (plan.rows > 4 && !plan.shared)
+      plan.rows /= 2;
+    else
+      break;
+  }
+  if (p.forced_chunks > 0) plan.rows = std::min(plan.rows, p.forced_chunks), plan.pieces = 1;
+  plan.parts = (pieces + plan.rows * plan.pieces - 1) / (plan.rows * plan.pieces);
+  plan.tiles = std::max<int64_t>((threads + plan.columns - 1) / plan.columns, 1);
+  plan.grid = plan.tiles * plan.parts;
+  plan.threads = std::max(plan.columns * plan.rows * (plan.shared ? kRowLanes : 1), 32);
   if (plan.parts > 1) {
     plan.threads = reduce_tuning::kThreads;  // for the finish
     plan.tickets = plan.tiles;
@@ -222,8 +237,8 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.algo = ReduceAlgo::packed_rows;
   plan.threads = reduce_tuning::kThreads;
   const int64_t slots = (p.layout.n + plan.vector - 1) / plan.vector;
-  plan.lanes = static_cast<int>(std::bit_ceil<uint64_t>((slots + reduce_tuning::kPackedSlots - 1) /
-                                                        reduce_tuning::kPackedSlots));
+  constexpr int64_t kEach = reduce_tuning::kPackedSlots;
+  plan.lanes = slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
   const int64_t rows = plan.threads / plan.lanes;
   plan.grid = (p.layout.columns + rows - 1) / rows;
   return plan;
@@ -245,9 +260,12 @@ inline ReducePlan plan_reduce(const ReduceProblem& p) {
   plan.traffic = l.columns * l.n * dtype_bytes(p.dtype);
   if (l.columns == 0) return plan;  // grid 0: nothing to launch
   plan.chunks = std::max<int64_t>((l.n + kChunk - 1) / kChunk, 1);
-  if (l.contiguous() && p.float_lanes) {
-    if (l.n > kSlots * plan.vector) return plan_long(p, plan);
-    if (p.short_rows) return plan_packed(p, plan);
+  if (l.contiguous()) {
+    const int64_t most = kSlots * plan.vector;
+    const bool tiny = p.acc == Dtype::i64 && l.n < plan.vector && l.n > 1;  // of no whole vector
+    if (p.short_rows && !tiny && l.n <= reduce_tuning::kPackedSlots * most)
+      return plan_packed(p, plan);
+    if (l.n > most) return plan_long(p, plan);
   }
   return plan_strided(p, plan);
 }

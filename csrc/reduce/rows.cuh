@@ -12,13 +12,12 @@ __device__ __forceinline__ uint32_t skew_of(const Raw* row) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15);
 }
 
-// Short rows: each lane has up to 4 slots, `lanes` apart, all loaded before any is looked at.
+// Short rows: each lane has up to 4 vectors, `lanes` apart, all loaded before any is looked at. Of
+// 32 lanes they enter the same accumulators in turn; fewer lanes have as many slots as vectors.
 template <class Op, class Raw>
-__global__ void __launch_bounds__(kRowThreads)
-    packed_rows(const __grid_constant__ ReduceArgs args, int lanes) {
+__device__ __forceinline__ void reduce_packed(const Op& op, const ReduceArgs& args, int lanes) {
   using State = typename Op::State;
   constexpr int V = kVector<Raw>, kLoads = reduce_tuning::kPackedSlots;
-  const Op op = make_op<Op>(args);
   const int shift = 31 - __clz(lanes), lane = threadIdx.x & (lanes - 1);
   const int64_t row = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) >> shift;
   const bool real = row < args.layout.columns;
@@ -31,17 +30,22 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int i = 0; i < kLoads; ++i) packs[i] = load_pack(from, (lane + i * lanes) * V, n, skew);
   using Bundle = typename Op::template Bundle<V>;
   State state;
+  bool in_turn = true;
   if constexpr (Op::kTree) {
-    State slots[kLoads];
+    in_turn = lanes == 32;
+    if (!in_turn) {
+      State slots[kLoads];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      Bundle bundle;
-      bundle.begin(op, 0);
-      enter(op, args.decode, bundle, packs[i], (lane + i * lanes) * V);
-      slots[i] = bundle.close(op, 0);
+      for (int i = 0; i < kLoads; ++i) {
+        Bundle bundle;
+        bundle.begin(op, 0);
+        enter(op, args.decode, bundle, packs[i], (lane + i * lanes) * V);
+        slots[i] = bundle.close(op, 0);
+      }
+      state = op.combine(op.combine(slots[0], slots[2]), op.combine(slots[1], slots[3]));
     }
-    state = op.combine(op.combine(slots[0], slots[2]), op.combine(slots[1], slots[3]));
-  } else {
+  }
+  if (in_turn) {
     Bundle bundle;
     bundle.begin(op, lane * V);
 #pragma unroll
@@ -51,6 +55,26 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   state = halve_lanes(op, state, lanes);
   if (lane == 0 && real) finish(op, args, place.out, state);
+}
+
+template <class Op, class Raw>
+__global__ void __launch_bounds__(kRowThreads)
+    packed_rows(const __grid_constant__ ReduceArgs args, int lanes) {
+  const Op op = make_op<Op>(args);
+  if constexpr (std::is_same_v<Raw, AnyInteger>) {  // four kernels in one
+    switch (args.decode.bytes) {
+      case 1:
+        return reduce_packed<Op, Integer<1>>(op, args, lanes);
+      case 2:
+        return reduce_packed<Op, Integer<2>>(op, args, lanes);
+      case 4:
+        return reduce_packed<Op, Integer<4>>(op, args, lanes);
+      default:
+        return reduce_packed<Op, Integer<8>>(op, args, lanes);
+    }
+  } else {
+    reduce_packed<Op, Raw>(op, args, lanes);
+  }
 }
 
 // Rounded before it is added to anything: dot is the sum of products, bit for bit.
@@ -79,6 +103,82 @@ __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bu
   bundle.template add<true>(op, x, Neighbours{0}, kAllValid);
 }
 
+// What takes elements at any alignment from aligned vectors. An element's accumulator is known by
+// its position alone; in a row that begins s elements behind an aligned address, lane l's vectors
+// hold those of accumulators l V - s and up, always the same: they are turned at the end, not the
+// elements.
+template <class Op>
+constexpr bool kTurns = Op::kTree || std::is_integral_v<typename Op::Value> ||
+                        std::is_same_v<Op, Extreme<typename Op::Value>> ||
+                        std::is_same_v<Op, ArgExtreme<typename Op::Value>>;
+
+// Accumulators s and up of this lane, then those below s of the next: a warp's turned by s.
+template <int V, class A>
+__device__ __forceinline__ void turn(A (&a)[V], int s) {
+  A two[2 * V];
+#pragma unroll
+  for (int e = 0; e < V; ++e) {
+    two[e] = a[e];
+    two[e + V] = __shfl_sync(kWholeWarp, a[e], (threadIdx.x + 1) & 31);
+  }
+#pragma unroll
+  for (int d = V / 2; d > 0; d /= 2) {
+    if (s & d) {
+#pragma unroll
+      for (int e = 0; e + d < 2 * V; ++e) two[e] = two[e + d];
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < V; ++e) a[e] = two[e];
+}
+
+// A warp's chunk by aligned vectors, `s` elements before it the first: the ends one by one.
+template <class Op, class Raw, int Loads, class Bundle>
+__device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& args, const Raw* from,
+                                              int s, int count, Bundle& bundle) {
+  constexpr int V = kVector<Raw>, kStep = 32 * V;
+  const int lane = threadIdx.x & 31;
+#pragma unroll 1
+  for (int start = -s; start < count;) {
+    const int p = start + lane * V;
+    if (start >= 0 && start + Loads * kStep <= count) {
+      Pack<Raw> packs[Loads];
+#pragma unroll
+      for (int i = 0; i < Loads; ++i) packs[i] = {load_words(from + p + i * kStep), kAllValid};
+#pragma unroll
+      for (int i = 0; i < Loads; ++i) enter(op, args.decode, bundle, packs[i], p + i * kStep);
+      start += Loads * kStep;
+      continue;
+    }
+    constexpr int kFew = 4;
+    Words words[kFew];
+#pragma unroll
+    for (int i = 0; i < kFew; ++i) {
+      const int q = p + i * kStep;
+      words[i] = Words{};
+      if (q >= 0 && q + V <= count) words[i] = load_words(from + q);
+    }
+#pragma unroll
+    for (int i = 0; i < kFew; ++i) {
+      const int q = p + i * kStep;
+      Pack<Raw> pack{words[i], kAllValid};
+      if (q <= -V || q >= count) continue;
+      if (q < 0 || q + V > count) {
+        pack.valid = 0;
+#pragma unroll
+        for (int e = 0; e < V; ++e) {
+          if (q + e < 0 || q + e >= count) continue;
+          memcpy(reinterpret_cast<char*>(pack.words.w) + e * sizeof(Raw), from + q + e,
+                 sizeof(Raw));
+          pack.valid |= 1u << e;
+        }
+      }
+      enter(op, args.decode, bundle, pack, q);
+    }
+    start += kFew * kStep;
+  }
+}
+
 // A warp's chunk: `count` elements from `from` on; where Pair, times those from `other` on.
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
@@ -88,40 +188,34 @@ __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const Red
   const int lane = threadIdx.x & 31;
   const uint32_t skew = skew_of(from);
   typename Op::template Bundle<V> bundle;
-  bundle.begin(op, lane * V);
-#pragma unroll 1
-  for (int p = lane * V; p - lane * V < count; p += Loads * kStep) {
-    if (!Pair && skew == 0 && p - lane * V + Loads * kStep <= count) {
-      Pack<Raw> packs[Loads];
-#pragma unroll
-      for (int i = 0; i < Loads; ++i) {
-        packs[i].words = load_words(from + p + i * kStep);
-        packs[i].valid = kAllValid;
-      }
-#pragma unroll
-      for (int i = 0; i < Loads; ++i) enter(op, args.decode, bundle, packs[i], p + i * kStep);
-      continue;
+  if constexpr (!Pair) {
+    if (kTurns<Op> || skew == 0) {
+      const int s = static_cast<int>(skew / sizeof(Raw));
+      bundle.begin(op, lane * V > s ? lane * V - s : 0);
+      aligned_chunk<Op, Raw, Loads>(op, args, from, s, count, bundle);
+      if constexpr (Op::kTree)
+        if (s > 0) turn(bundle.a, s);
+      return halve_lanes(op, bundle.close(op, base), 32);
     }
-    constexpr int kFew = 4;  // at once: misaligned ones are two loads each
+  }
+  bundle.begin(op, lane * V);
+  constexpr int kFew = 4;  // at once: misaligned ones are two loads each
 #pragma unroll 1
-    for (int j = 0; j < Loads; j += kFew) {
-      Pack<Raw> packs[kFew];
-      const int first = p + j * kStep;
+  for (int p = lane * V; p - lane * V < count; p += kFew * kStep) {
+    Pack<Raw> packs[kFew];
 #pragma unroll
-      for (int i = 0; i < kFew; ++i) packs[i] = load_pack(from, first + i * kStep, count, skew);
-      if constexpr (Pair) {
-        const uint32_t skew_other = skew_of(other);
-        Pack<Raw> factors[kFew];
+    for (int i = 0; i < kFew; ++i) packs[i] = load_pack(from, p + i * kStep, count, skew);
+    if constexpr (Pair) {
+      const uint32_t skew_other = skew_of(other);
+      Pack<Raw> factors[kFew];
 #pragma unroll
-        for (int i = 0; i < kFew; ++i)
-          factors[i] = load_pack(other, first + i * kStep, count, skew_other);
+      for (int i = 0; i < kFew; ++i)
+        factors[i] = load_pack(other, p + i * kStep, count, skew_other);
 #pragma unroll
-        for (int i = 0; i < kFew; ++i)
-          enter_products(op, args.decode, bundle, packs[i], factors[i]);
-      } else {
+      for (int i = 0; i < kFew; ++i) enter_products(op, args.decode, bundle, packs[i], factors[i]);
+    } else if constexpr (!kTurns<Op>) {
 #pragma unroll
-        for (int i = 0; i < kFew; ++i) enter(op, args.decode, bundle, packs[i], first + i * kStep);
-      }
+      for (int i = 0; i < kFew; ++i) enter(op, args.decode, bundle, packs[i], p + i * kStep);
     }
   }
   return halve_lanes(op, bundle.close(op, base), 32);
@@ -134,12 +228,28 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
                            int64_t row, int64_t parts, int per, int64_t out) {
   using State = typename Op::State;
   const int per_group = kGroup / per;
-  const int64_t groups = (parts + per_group - 1) / per_group;
+  const int groups =
+      static_cast<int>((parts + per_group - 1) / per_group);  // the grid fits 31 bits
   for (int a = threadIdx.x; a < kFinish; a += blockDim.x) {
     State state = op.identity();
-    for (int64_t g = a; g < groups; g += kFinish) {
-      const State group = load_group(op, args.partials, row * parts, 1, g, per_group, parts);
-      state = op.combine(state, group);
+    if (per_group == 1) {  // many: a batch is on its way while none is waited for
+      constexpr int kBatch = sizeof(State) <= 8 ? 4 : 2;
+#pragma unroll 1
+      for (int g = a; g < groups; g += kBatch * kFinish) {
+        State some[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          some[i] = op.identity();
+          if (g + i * kFinish < groups)
+            some[i] = get_partial<State>(args.partials, row * parts + g + i * kFinish);
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) state = op.combine(state, some[i]);
+      }
+    } else {
+      for (int g = a; g < groups; g += kFinish)
+        state =
+            op.combine(state, load_group(op, args.partials, row * parts, 1, g, per_group, parts));
     }
     finals[a] = state;
   }
@@ -153,11 +263,14 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
 
 // A block has `per` neighbouring chunks of one row, a warp each, or whole rows of `per` chunks.
 // 512 blocks, which are 2^24 elements, shall run at once on 132 multiprocessors: 64 registers a
-// thread, where states are small enough.
+// thread, where elements and states leave it at that.
+template <class Op>
+constexpr bool kSummary = std::is_same_v<Op, Stats<typename Op::Value>>;
 template <class Op, class Raw, bool Pair>
-constexpr int kRowBlocks = !std::is_floating_point_v<typename Op::State> || Pair         ? 2
-                           : std::is_same_v<Raw, typename Op::Value> && sizeof(Raw) == 4 ? 4
-                                                                                         : 3;
+constexpr int kRowBlocks = sizeof(typename Op::State) > 48                                      ? 1
+                           : Pair || kSummary<Op> || std::is_same_v<typename Op::Value, double> ? 2
+                           : sizeof(Raw) < 4 || sizeof(Raw) > 4                                 ? 3
+                                                                                                : 4;
 
 template <class Op, class Raw, int Loads, bool Pair>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
@@ -167,9 +280,10 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
   State* const states = reinterpret_cast<State*>(memory);
   const Op op = make_op<Op>(args);
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;
-  const int64_t at = int64_t{blockIdx.x} * (warps / per) + unit;
-  const int64_t row = parts == 1 ? at : at / parts, part = parts == 1 ? 0 : at - row * parts;
-  const int64_t base = (part * per + (warp - unit * per)) * kChunk;
+  const uint32_t at = blockIdx.x * (warps / per) + unit;
+  const uint32_t row = parts == 1 ? at : at / static_cast<uint32_t>(parts);
+  const uint32_t part = parts == 1 ? 0 : at - row * static_cast<uint32_t>(parts);
+  const int64_t base = int64_t{kChunk} * (part * per + (warp - unit * per));
   const bool real = row < args.layout.columns;
   const Place2 place = kept_place(args.layout, real ? row : 0);
   const Raw* const from = static_cast<const Raw*>(args.input) + place.in + base;
@@ -193,7 +307,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
     if (first && real) finish(op, args, place.out, state);
     return;
   }
-  if (first) put_partial(args.partials, row * parts + part, state);
+  if (first) put_partial(args.partials, int64_t{row} * parts + part, state);
   if (is_last_block(args.tickets + row, static_cast<uint32_t>(parts)))
     finish_row(op, args, states, row, parts, per, place.out);
 }

@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
     }
     const StagedValues<Op> mine{reinterpret_cast<const A*>(dynamic_memory),
                                 static_cast<int>(begin - base)};
+    bool waits = false;
     if (length > plan.inline_limit) {
       const int64_t pieces = (length + kSegmentChunk - 1) / kSegmentChunk;
       if (!list_segment(plan, space, first + t, pieces, true)) atomicOr(&space.header->flag, 1);
@@ -113,8 +114,9 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
       put_segment(args, op, first + t, state, length);
     } else if (length > 0) {
       queue[atomicAdd(&queued, 1)] = static_cast<uint16_t>(t);
+      waits = true;
     }
-    __syncthreads();
+    if (!__syncthreads_or(waits)) continue;
     while (true) {  // a warp a segment; which warp takes which changes nothing
       int at = 0;
       if (lane == 0) at = atomicAdd(&taken, 1);

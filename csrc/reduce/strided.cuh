@@ -5,279 +5,354 @@
 
 namespace gpuprims {
 
-// What a kernel needs of the plan.
+enum class RowLoads : int32_t {
+  elements,  // one by one
+  columns,   // all columns of a thread at once, from rows with one step between them
+  rows,      // kBatch rows at once, which are neighbours in memory
+};
+
+// What a kernel needs of the plan. Numbers of threads are powers of two.
 struct StridedShape {
-  int64_t tiles, parts;
-  int columns, rows, depth, octets, levels, accumulators;
-  int row_shift;  // log2 of rows
-  bool loads;     // of all columns of a thread at once, from rows with one step between them
+  int64_t step;  // of rows, where one step parts them
+  uint32_t tiles, parts;
+  int columns, rows;  // threads of a block across columns, and with pieces (times lanes)
+  int column_bits, row_bits, lane_bits;
+  int pieces;  // of a thread, one after another
+  RowLoads loads;
   bool rows_inner;
-  int reach;  // the last row of a bundle
-  int64_t step, jump[8];
-  int offset[8], stride[8];
 };
 
-// Positions of the rows of a bundle.
+// Positions of the rows of a batch.
 struct Rows {
-  const int* offset;
   uint32_t first;
-  __device__ __forceinline__ uint32_t operator()(int e) const { return first + offset[e]; }
+  int bits;
+  __device__ __forceinline__ uint32_t operator()(int e) const { return first + (e << bits); }
 };
 
-template <class Raw>
-struct Loaded {
-  using Type = Raw;
-};
-template <>
-struct Loaded<AnyInteger> {
-  using Type = int64_t;
-};
-
-__device__ __forceinline__ int64_t load_integer(const void* input, int64_t at, const Decode& d) {
-  switch (d.bytes) {
-    case 1:
-      return integer_value<int64_t>(static_cast<const uint8_t*>(input)[at], d);
-    case 2:
-      return integer_value<int64_t>(static_cast<const uint16_t*>(input)[at], d);
-    case 4:
-      return integer_value<int64_t>(static_cast<const uint32_t*>(input)[at], d);
-    default:
-      return integer_value<int64_t>(static_cast<const uint64_t*>(input)[at], d);
-  }
-}
-
-// The Wide columns of a thread, by their offsets; neighbours where one load takes them all.
-template <class Raw, int Wide>
+// The Wide columns of a thread, which are neighbours, or the one.
+template <class Raw, int Wide, int kBatch>
 struct Columns {
-  using Type = typename Loaded<Raw>::Type;
-  struct alignas(sizeof(Type) * Wide) Line {
-    Type raw[Wide];
+  struct alignas(sizeof(Raw) * Wide < 16 ? sizeof(Raw) * Wide : 16) Line {
+    Raw raw[Wide];
   };
-  const void* input;
-  int64_t at[Wide];
-
-  __device__ __forceinline__ Type get(int v, int64_t offset, const Decode& d) const {
-    if constexpr (std::is_same_v<Raw, AnyInteger>)
-      return load_integer(input, at[v] + offset, d);
-    else
-      return static_cast<const Raw*>(input)[at[v] + offset];
-  }
-  __device__ __forceinline__ Line get_all(int64_t offset) const {
-    return *reinterpret_cast<const Line*>(static_cast<const Type*>(input) + at[0] + offset);
-  }
+  struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) Batch {
+    Raw raw[kBatch];
+  };
+  const Raw* input;
+  int64_t at;
 };
 
-template <class Op, class Loaded>
-__device__ __forceinline__ typename Op::Value loaded_value(const Loaded& raw, const Decode& d) {
-  if constexpr (std::is_same_v<Loaded, int64_t>)
-    return raw;
-  else
-    return element<Op>(raw, d);
+// kBatch rows from position p on, 1 << bits from each other; `some` of them, then the first again,
+// so that all loads are made before any is waited for.
+template <bool Together, class Raw, int Wide, int kBatch>
+__device__ __forceinline__ void load_rows(
+    const ReduceLayout& layout, const StridedShape& shape,
+    const Columns<Raw, Wide, kBatch>& columns, int64_t p, int bits, int some,
+    typename Columns<Raw, Wide, kBatch>::Line (&lines)[kBatch]) {
+  using Line = typename Columns<Raw, Wide, kBatch>::Line;
+  using Batch = typename Columns<Raw, Wide, kBatch>::Batch;
+  if constexpr (Together) {
+    const Raw* const from = columns.input + columns.at + p * shape.step;
+    const int64_t step = shape.step << bits;
+#pragma unroll
+    for (int e = 0; e < kBatch; ++e)
+      lines[e] = *reinterpret_cast<const Line*>(from + (e < some ? e * step : 0));
+  } else {
+    int64_t row = p * shape.step, within = 0, size = std::numeric_limits<int64_t>::max();
+    if (layout.reduced_dims > 1) {
+      size = layout.reduced_size[0];
+      const int64_t outer =
+          (p | size) >> 32 == 0 ? static_cast<uint32_t>(p) / static_cast<uint32_t>(size) : p / size;
+      within = p - outer * size;
+      row = split_offset(layout, p);
+    }
+    const Raw* const from = columns.input + columns.at;
+    if (shape.loads == RowLoads::rows && bits == 0 && some >= kBatch) {
+      const Batch batch = *reinterpret_cast<const Batch*>(from + row);
+#pragma unroll
+      for (int e = 0; e < kBatch; ++e) lines[e].raw[0] = batch.raw[e];
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < kBatch; ++e) {
+      const int ahead = e < some ? e << bits : 0;
+      lines[e].raw[0] =
+          from[within + ahead < size ? row + ahead * shape.step : split_offset(layout, p + ahead)];
+    }
+  }
 }
 
-// One bundle of rows, from `first` on, all its steps. Loads of a step come before their use.
-template <class Op, class Raw, int Wide>
-__device__ __forceinline__ void add_octet(const Op& op, const ReduceArgs& args,
+// A piece, or the share of it of one of kRowLanes threads: accumulator `lane` and no other.
+template <bool Together, class Op, class Raw, int Wide, int kBatch>
+__device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
                                           const StridedShape& shape,
-                                          const Columns<Raw, Wide>& columns, int64_t base,
-                                          uint32_t first, int count,
-                                          typename Op::State (&out)[Wide]) {
-  typename Op::template Bundle<8> bundles[Wide];
+                                          const Columns<Raw, Wide, kBatch>& columns, int64_t base,
+                                          int lane, typename Op::State (&out)[Wide]) {
+  const int64_t left = args.layout.n - base;
+  const int count = left < kPiece ? static_cast<int>(left) : kPiece;
+  const int bits = shape.lane_bits;
+  typename Op::template Bundle<kBatch, kRowLanes> bundles[Wide];
 #pragma unroll
-  for (int v = 0; v < Wide; ++v) bundles[v].begin(op, first);
+  for (int v = 0; v < Wide; ++v) bundles[v].begin(op, lane);
 #pragma unroll 1
-  for (int p = first; p < count; p += shape.accumulators) {
-    typename Columns<Raw, Wide>::Line lines[8];
-    uint32_t valid = kAllValid;
-    if (shape.loads && p + shape.reach < count) {
-      const int64_t start = (base + p) * shape.step;
+  for (int p = lane; p < count; p += kBatch << bits) {
+    typename Columns<Raw, Wide, kBatch>::Line lines[kBatch];
+    const int some = (count - p + (1 << bits) - 1) >> bits;
+    load_rows<Together>(args.layout, shape, columns, base + p, bits, some, lines);
+    const Rows at{static_cast<uint32_t>(p), bits};
+    const uint32_t valid = some >= kBatch ? kAllValid : (1u << some) - 1;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) lines[e] = columns.get_all(start + shape.jump[e]);
-    } else {
-      valid = 0;
+    for (int v = 0; v < Wide; ++v) {
+      typename Op::Value x[kBatch];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const int at = p + shape.offset[e];
-        if (at >= count) continue;
-        valid |= 1u << e;
-        const int64_t row = reduced_offset(args.layout, base + at);
+      for (int e = 0; e < kBatch; ++e) x[e] = element<Op>(lines[e].raw[v], args.decode);
+      if (valid != kAllValid) {
 #pragma unroll
-        for (int v = 0; v < Wide; ++v) lines[e].raw[v] = columns.get(v, row, args.decode);
+        for (int e = 0; e < kBatch; ++e)
+          if (!(valid >> e & 1)) x[e] = op.pad();
       }
-    }
-    const Rows rows{shape.offset, static_cast<uint32_t>(p)};
-    if (valid == kAllValid) {
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) {
-        typename Op::Value x[8];
-#pragma unroll
-        for (int e = 0; e < 8; ++e) x[e] = loaded_value<Op>(lines[e].raw[v], args.decode);
-        bundles[v].template add<false>(op, x, rows, kAllValid);
+      if constexpr (Op::kTree) {
+        if (bits > 0) {
+          bundles[v].add_in_turn(op, x);
+          continue;
+        }
       }
-    } else {
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) {
-        typename Op::Value x[8];
-#pragma unroll
-        for (int e = 0; e < 8; ++e)
-          x[e] = valid >> e & 1 ? loaded_value<Op>(lines[e].raw[v], args.decode) : op.pad();
-        bundles[v].template add<false>(op, x, rows, valid);
-      }
+      if (valid == kAllValid)
+        bundles[v].template add<false>(op, x, at, kAllValid);
+      else
+        bundles[v].template add<false>(op, x, at, valid);
     }
   }
 #pragma unroll
   for (int v = 0; v < Wide; ++v) out[v] = bundles[v].close(op, base);
 }
 
-// A thread's share of a chunk: up to 4 bundles, combined pairwise.
-template <class Op, class Raw, int Wide>
-__device__ __forceinline__ void add_rows(const Op& op, const ReduceArgs& args,
-                                         const StridedShape& shape,
-                                         const Columns<Raw, Wide>& columns, int64_t base,
-                                         uint32_t first, int count,
-                                         typename Op::State (&out)[Wide]) {
-  using State = typename Op::State;
-  add_octet(op, args, shape, columns, base, first, count, out);
-  if (shape.octets == 1) return;
-  State held[Wide];  // the first two, while the others are made
+// The pieces of a thread, combined pairwise.
+template <bool Together, class Op, class Raw, int Wide, int kBatch>
+__device__ __forceinline__ void add_pieces(const Op& op, const ReduceArgs& args,
+                                           const StridedShape& shape,
+                                           const Columns<Raw, Wide, kBatch>& columns, int64_t base,
+                                           int lane, typename Op::State (&out)[Wide]) {
+  typename Op::State held[3][Wide];  // in local memory: once every 64 rows
 #pragma unroll 1
-  for (int i = 1; i < shape.octets; ++i) {
-    const uint32_t at = first + (i & 1 ? shape.stride[0] : 0) + (i & 2 ? shape.stride[1] : 0);
-    State next[Wide];
-    add_octet(op, args, shape, columns, base, at, count, next);
+  for (int i = 0;; base += kPiece) {
+    if (base < args.layout.n) {
+      add_piece<Together>(op, args, shape, columns, base, lane, out);
+    } else {
 #pragma unroll
-    for (int v = 0; v < Wide; ++v) {
-      if (i == 2) {
-        held[v] = out[v];
-        out[v] = next[v];
-      } else {
-        out[v] = op.combine(out[v], next[v]);
-        if (i == 3) out[v] = op.combine(held[v], out[v]);
-      }
+      for (int v = 0; v < Wide; ++v) out[v] = op.identity();
     }
+    int level = 0;
+#pragma unroll 1
+    for (; i >> level & 1; ++level) {
+#pragma unroll
+      for (int v = 0; v < Wide; ++v) out[v] = op.combine(held[level][v], out[v]);
+    }
+    if (++i == shape.pieces) return;
+#pragma unroll
+    for (int v = 0; v < Wide; ++v) held[level][v] = out[v];
   }
 }
 
-// The last block of a tile of columns: `width` threads a column, the rest as in finish_row.
+// `count` neighbouring partial results of a column from `first` on (a power of two), pairwise.
+template <class Op>
+__device__ typename Op::State load_pairs(const Op& op, const ReduceArgs& args, int64_t column,
+                                         int64_t first, int count, int64_t parts) {
+  using State = typename Op::State;
+  State held[6];
+  State state = op.identity();
+#pragma unroll 1
+  for (int i = 0; i < count; i += kGroup) {
+    if (first + i >= parts) {
+      if (i == 0) break;
+      state = op.identity();
+    } else {
+      const int64_t step = args.layout.columns, from = first + i;
+      state = load_group(op, args.partials, from * step + column, step, 0,
+                         count < kGroup ? count : kGroup, parts - from);
+    }
+    int level = 0;
+#pragma unroll 1
+    for (; i / kGroup >> level & 1; ++level) state = op.combine(held[level], state);
+    if (i + kGroup < count) held[level] = state;
+  }
+  return state;
+}
+
+// The last block of a tile of columns. `per` partial results make a group (of one group: as many as
+// there are); a column has `width` finals, each of which `split` threads share where there are
+// enough.
 template <class Op>
 __device__ void finish_columns(const Op& op, const ReduceArgs& args, typename Op::State* finals,
-                               int64_t first, int count, int64_t parts) {
+                               int64_t first, int count, int64_t parts, int per) {
   using State = typename Op::State;
-  const int64_t groups = (parts + kGroup - 1) / kGroup;
-  int width = 1;
+  const int64_t groups = (parts + per - 1) / per;
+  int width = 1, split = 1;
   while (width < kFinish && width < groups) width *= 2;
-  const int side = blockDim.x / width, a = threadIdx.x % width, mine = threadIdx.x / width;
+  while (groups == 1 && per / 2 >= parts) per /= 2;
+  const int threads = blockDim.x;
+  while (split < per && 2 * split * width * count <= threads) split *= 2;
+  const int side = blockDim.x / (width * split);
+  const int mine = threadIdx.x % side, a = threadIdx.x / side % split;
+  const int f = threadIdx.x / (side * split), share = per / split;
   for (int c = 0; c < count; c += side) {
     const int64_t column = first + c + mine;
     const bool real = c + mine < count;
     State state = op.identity();
-    for (int64_t g = a; real && g < groups; g += kFinish)
-      state = op.combine(
-          state, load_group(op, args.partials, column, args.layout.columns, g, kGroup, parts));
+    for (int64_t g = f; real && g < groups; g += kFinish)
+      state = op.combine(state, load_pairs(op, args, column, g * per + a * share, share, parts));
     __syncthreads();
     finals[threadIdx.x] = state;
+    for (int d = 1; d < split; d *= 2) {
+      __syncthreads();
+      if ((a & (2 * d - 1)) == 0)
+        finals[threadIdx.x] = op.combine(finals[threadIdx.x], finals[threadIdx.x + d * side]);
+    }
     for (int d = width / 2; d > 0; d /= 2) {
       __syncthreads();
-      if (a < d) finals[threadIdx.x] = op.combine(finals[threadIdx.x], finals[threadIdx.x + d]);
+      if (a == 0 && f < d)
+        finals[threadIdx.x] =
+            op.combine(finals[threadIdx.x], finals[threadIdx.x + d * side * split]);
     }
-    if (a == 0 && real) finish(op, args, kept_place(args.layout, column).out, finals[threadIdx.x]);
+    if (a == 0 && f == 0 && real)
+      finish(op, args, kept_place(args.layout, column).out, finals[threadIdx.x]);
   }
 }
 
 // Blocks a multiprocessor: enough loads in flight, and registers for a thread's states.
-template <class Op>
-constexpr int kStridedBlocks = sizeof(typename Op::State) > 48 ? 1 : 2;
+template <class Op, class Raw>
+constexpr int kStridedBlocks =
+    sizeof(typename Op::State) > 48 ? 1
+    : std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
+            !std::is_same_v<Op, Moments<float>> && sizeof(typename Op::State) <= 16
+        ? 3
+        : 2;
 
-template <class Op, class Raw, int Wide>
-__global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op>)
-    strided_rows(const __grid_constant__ ReduceArgs args,
-                 const __grid_constant__ StridedShape shape) {
+// States of a block that are exchanged at a time: at most 16 KB where one a thread fits.
+template <class State, int Wide>
+constexpr int kExchanged =
+    std::min<int>(Wide, std::max<int>(1, 16384 / (reduce_tuning::kThreads * sizeof(State))));
+
+template <bool Together, int kBatch, class Op, class Raw, int Wide>
+__device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& args,
+                                               const StridedShape& shape,
+                                               typename Op::State* states) {
   using State = typename Op::State;
-  __shared__ __align__(16) unsigned char memory[reduce_tuning::kThreads * Wide * sizeof(State)];
-  State* const states = reinterpret_cast<State*>(memory);
-  const Op op = make_op<Op>(args);
-  const int64_t tile = blockIdx.x % shape.tiles, block = blockIdx.x / shape.tiles;
-  int t = threadIdx.x, c, y;
-  if (shape.rows_inner) {
-    y = t & (shape.rows - 1);
-    t >>= shape.row_shift;
-    c = t % shape.columns;
-    t /= shape.columns;
-  } else {
-    c = t % shape.columns;
-    t /= shape.columns;
-    y = t & (shape.rows - 1);
-    t >>= shape.row_shift;
-  }
-  const int64_t chunk = block * shape.depth + t;
-  const int64_t first = (tile * shape.columns + c) * Wide, base = chunk * kChunk;
-  const bool real = t < shape.depth && first < args.layout.columns && chunk < shape.parts;
-  const int64_t left = real ? args.layout.n - base : 0;
-  const int count = static_cast<int>(left < kChunk ? left : kChunk);
-  Columns<Raw, Wide> columns{args.input, {}};
-#pragma unroll
-  for (int v = 0; v < Wide; ++v) {
-    const int64_t last = args.layout.columns - 1;
-    const Place2 place = kept_place(args.layout, first + v < last ? first + v : last);
-    columns.at[v] = place.in;
-  }
+  constexpr int kAtOnce = kExchanged<State, Wide>;
+  const uint32_t block = blockIdx.x / shape.tiles, tile = blockIdx.x - block * shape.tiles;
+  // Lanes of a piece are those of a warp, then neighbours in memory.
+  const int t = threadIdx.x, lane = t & ((1 << shape.lane_bits) - 1), u = t >> shape.lane_bits;
+  const int c = shape.rows_inner ? u >> shape.row_bits : u & (shape.columns - 1);
+  const int q = shape.rows_inner ? u & (shape.rows - 1) : u >> shape.column_bits;
+  const bool inside = u < shape.columns << shape.row_bits;
+  const int64_t width = shape.columns * Wide, last = args.layout.columns - 1;
+  const int64_t first = tile * width + c * Wide;
+  const bool real = inside && first <= last;
+  Columns<Raw, Wide, kBatch> columns{static_cast<const Raw*>(args.input), 0};
+  const Place2 place = kept_place(args.layout, first < last ? first : last);
+  columns.at = place.in;
   State state[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
-  uint32_t from = 0;
-  for (int b = 0; b < shape.row_shift; ++b)
-    if (y >> b & 1) from += shape.stride[shape.levels + b];
-  if (count > 0) add_rows(op, args, shape, columns, base, from, count, state);
-  // Threads that share rows are `apart` in memory, and combined as the tree says.
-  const int apart = shape.rows_inner ? 1 : shape.columns;
-  for (int d = 1; d < shape.rows; d *= 2) {
+  const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
+  if (real) add_pieces<Together>(op, args, shape, columns, base, lane, state);
+  // Accumulators by halving, then pieces pairwise.
+  if (shape.lane_bits > 0) {
 #pragma unroll
-    for (int v = 0; v < Wide; ++v) states[threadIdx.x + v * blockDim.x] = state[v];
-    __syncthreads();
-    if ((y & (2 * d - 1)) == 0 && t < shape.depth) {
+    for (int v = 0; v < Wide; ++v) {
 #pragma unroll
-      for (int v = 0; v < Wide; ++v)
-        state[v] = op.combine(state[v], states[threadIdx.x + d * apart + v * blockDim.x]);
+      for (int d = kRowLanes / 2; d > 0; d /= 2)
+        state[v] = op.combine(state[v], shuffle_down(state[v], d));
     }
-    __syncthreads();
   }
-  if (shape.parts == 1) {
+  const int near = (shape.rows_inner ? 1 : shape.columns) << shape.lane_bits;
+#pragma unroll 1
+  for (int d = 1; d < shape.rows; d *= 2) {
+    const bool gives = lane == 0 && (q & (2 * d - 1)) == d;
+    const bool takes = inside && lane == 0 && (q & (2 * d - 1)) == 0;
 #pragma unroll
-    for (int v = 0; v < Wide; ++v)
-      if (real && y == 0 && first + v < args.layout.columns)
-        finish(op, args, kept_place(args.layout, first + v).out, state[v]);
-    return;
+    for (int v = 0; v < Wide; v += kAtOnce) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (v + i < Wide && gives) states[t + i * reduce_tuning::kThreads] = state[v + i];
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i)
+        if (v + i < Wide && takes)
+          state[v + i] =
+              op.combine(state[v + i], states[t + d * near + i * reduce_tuning::kThreads]);
+      // Another round's givers have other places, but the states of one round may share them.
+      if (kAtOnce < Wide) __syncthreads();
+    }
   }
 #pragma unroll
-  for (int v = 0; v < Wide; ++v)
-    if (real && y == 0 && first + v < args.layout.columns)
-      put_partial(args.partials, chunk * args.layout.columns + first + v, state[v]);
-  const auto blocks = static_cast<uint32_t>((shape.parts + shape.depth - 1) / shape.depth);
-  if (is_last_block(args.tickets + tile, blocks)) {
-    const int64_t begin = tile * shape.columns * Wide, end = begin + shape.columns * Wide;
-    const int64_t limit = end < args.layout.columns ? end : args.layout.columns;
-    finish_columns(op, args, states, begin, static_cast<int>(limit - begin), shape.parts);
+  for (int v = 0; v < Wide; ++v) {
+    const int64_t mine = first + v;
+    if (!real || lane != 0 || q != 0 || mine > last) continue;
+    if (shape.parts == 1)
+      finish(op, args, place.out + v * args.layout.kept_out[0], state[v]);
+    else
+      put_partial(args.partials, block * args.layout.columns + mine, state[v]);
+  }
+  if (shape.parts == 1) return;
+  if (is_last_block(args.tickets + tile, shape.parts)) {
+    const int64_t begin = tile * width, end = begin + width;
+    finish_columns(op, args, states, begin,
+                   static_cast<int>((end <= last ? end : last + 1) - begin), shape.parts,
+                   kGroupPieces / (shape.rows * shape.pieces));
+  }
+}
+
+// Two kernels in one: of several columns a thread, and of one where they are not neighbours.
+template <class Op, class Raw, int Wide>
+__device__ __forceinline__ void reduce_strided(const Op& op, const ReduceArgs& args,
+                                               const StridedShape& shape,
+                                               typename Op::State* states) {
+  if (shape.loads == RowLoads::columns)
+    reduce_columns<true, 8, Op, Raw, Wide>(op, args, shape, states);
+  else
+    reduce_columns<false, 8, Op, Raw, 1>(op, args, shape, states);
+}
+
+template <class Op, class Raw, int Wide>
+__global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op, Raw>)
+    strided_rows(const __grid_constant__ ReduceArgs args,
+                 const __grid_constant__ StridedShape shape) {
+  using State = typename Op::State;
+  constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
+  __shared__ __align__(
+      16) unsigned char memory[reduce_tuning::kThreads * kExchanged<State, kMost> * sizeof(State)];
+  State* const states = reinterpret_cast<State*>(memory);
+  const Op op = make_op<Op>(args);
+  if constexpr (std::is_same_v<Raw, AnyInteger>) {  // four kernels in one
+    switch (args.decode.bytes) {
+      case 1:
+        return reduce_strided<Op, Integer<1>, 4>(op, args, shape, states);
+      case 2:
+        return reduce_strided<Op, Integer<2>, 4>(op, args, shape, states);
+      case 4:
+        return reduce_strided<Op, Integer<4>, 4>(op, args, shape, states);
+      default:
+        return reduce_strided<Op, Integer<8>, 2>(op, args, shape, states);
+    }
+  } else {
+    reduce_strided<Op, Raw, Wide>(op, args, shape, states);
   }
 }
 
 template <class Op, class Raw, int Wide>
 cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
   StridedShape shape{};
-  shape.tiles = plan.tiles, shape.parts = plan.parts;
-  shape.columns = plan.columns, shape.rows = plan.rows, shape.depth = plan.depth;
-  shape.octets = plan.octets, shape.levels = plan.levels;
-  shape.accumulators = plan.accumulators;
-  while (1 << shape.row_shift < plan.rows) ++shape.row_shift;
-  const uint64_t width = Wide * static_cast<uint64_t>(dtype_bytes(args.dtype));
-  shape.loads = plan.loads && args.layout.reduced_dims <= 1 && args.acc != Dtype::i64 &&
-                reinterpret_cast<uintptr_t>(args.input) % width == 0;
+  shape.tiles = static_cast<uint32_t>(plan.tiles), shape.parts = static_cast<uint32_t>(plan.parts);
+  shape.columns = plan.columns, shape.rows = plan.rows, shape.pieces = plan.pieces;
+  shape.column_bits = std::countr_zero(static_cast<unsigned>(plan.columns));
+  shape.row_bits = std::countr_zero(static_cast<unsigned>(plan.rows));
+  shape.lane_bits = plan.shared ? std::countr_zero(static_cast<unsigned>(kRowLanes)) : 0;
   shape.rows_inner = plan.rows_inner;
   shape.step = args.layout.reduced_step[0];
-  for (int i = 0; i < 8; ++i) {
-    shape.offset[i] = plan.offset[i], shape.stride[i] = plan.stride[i];
-    shape.reach = std::max(shape.reach, plan.offset[i]);
-    shape.jump[i] = plan.offset[i] * shape.step;
-  }
+  shape.loads = plan.loads       ? RowLoads::columns
+                : plan.row_loads ? RowLoads::rows
+                                 : RowLoads::elements;
   return launch(strided_rows<Op, Raw, Wide>,
                 {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)}, stream, args, shape);
 }

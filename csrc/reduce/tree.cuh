@@ -32,22 +32,30 @@ __device__ __forceinline__ typename Op::State halve_lanes(const Op& op, typename
   return state;
 }
 
-// Partial results go through L2, which all blocks share.
+// Partial results go through L2, which all blocks share, in as few pieces as their size allows.
+template <class State>
+using PartialWord = std::conditional_t<sizeof(State) % 16 == 0, uint4,
+                                       std::conditional_t<sizeof(State) % 8 == 0, uint2, uint32_t>>;
+
 template <class State>
 __device__ __forceinline__ void put_partial(void* partials, int64_t at, const State& state) {
-  uint32_t words[StateWords<State>::kCount];
+  using Word = PartialWord<State>;
+  constexpr int kCount = sizeof(State) / sizeof(Word);
+  Word words[kCount];
   memcpy(words, &state, sizeof(State));
-  auto* to = static_cast<uint32_t*>(partials) + at * StateWords<State>::kCount;
+  auto* to = static_cast<Word*>(partials) + at * kCount;
 #pragma unroll
-  for (int i = 0; i < StateWords<State>::kCount; ++i) __stcg(to + i, words[i]);
+  for (int i = 0; i < kCount; ++i) __stcg(to + i, words[i]);
 }
 
 template <class State>
 __device__ __forceinline__ State get_partial(const void* partials, int64_t at) {
-  uint32_t words[StateWords<State>::kCount];
-  const auto* from = static_cast<const uint32_t*>(partials) + at * StateWords<State>::kCount;
+  using Word = PartialWord<State>;
+  constexpr int kCount = sizeof(State) / sizeof(Word);
+  Word words[kCount];
+  const auto* from = static_cast<const Word*>(partials) + at * kCount;
 #pragma unroll
-  for (int i = 0; i < StateWords<State>::kCount; ++i) words[i] = __ldcg(from + i);
+  for (int i = 0; i < kCount; ++i) words[i] = __ldcg(from + i);
   State state;
   memcpy(&state, words, sizeof(State));
   return state;

@@ -21,8 +21,8 @@ def _rows(n: int, device: Device, dtype: torch.dtype) -> tuple[torch.Tensor]:
 
 
 def _columns(n: int, device: Device, dtype: torch.dtype) -> tuple[torch.Tensor]:
-    """Reduced in dim 0, which has a stride however the others are laid out: variances and logarithms have
-    bits for each class of strides."""
+    """Reduced in dim 0, which has a stride however the others are laid out: sums have bits
+    for each class of strides."""
     return (distinct(n, 3, 2, device=device, dtype=dtype),)
 
 
@@ -77,13 +77,14 @@ REDUCE = Op(
     word="reduce",
     samples=_samples,
     calls={
-        "sum of rows": Call(lambda x: reduce(x, "sum", -1), _rows),
+        "sum of columns": Call(lambda x: reduce(x, "sum", 0), _columns),
+        "max of rows": Call(lambda x: reduce(x, "max", -1), _rows),
         "max of columns": Call(lambda x: reduce(x, "max", 0, True), _columns),
         "min of all": Call(lambda x: reduce(x, "min"), _rows),
         "mean of two dims": Call(lambda x: reduce(x, "mean", (0, 1)), _columns),
-        "prod of rows": Call(
-            lambda x: reduce(x, "prod", -1),
-            lambda n, device, dtype: (1 + distinct(3, n, device=device, dtype=dtype) / 100,),
+        "prod of columns": Call(
+            lambda x: reduce(x, "prod", 0),
+            lambda n, device, dtype: (1 + distinct(n, 3, 2, device=device, dtype=dtype) / 100,),
         ),
         "norm of columns": Call(lambda x: reduce(x, "norm", 0), _columns),
         "var of columns": Call(lambda x: reduce(x, "var", 0, correction=0.5), _columns),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from torch_gpuprims import Segments, segment_expand, segment_reduce
+from torch_gpuprims.nn import SegmentReduce
 
 from .spec import Call, Device, Op, distinct
 from .topk_segment import offsets
@@ -106,6 +107,7 @@ SEGMENT_REDUCE = Op(
         "mean of rows": _call("mean", full, _rows),
         "max": _call("max", full),
         "min of rows": _call("min", full, _rows),
+        "module, sum of rows": Call(SegmentReduce("sum"), _rows, lambda n, device: (offsets(n, device),)),
         "prod": _call("prod", values=_factors),
         "logsumexp of rows": _call("logsumexp", full, _rows),
         "Segments": _call("sum", lambda n, device: Segments(offsets(n, device, torch.int32)), _rows),

@@ -33,14 +33,11 @@ py::dict plan(int op, const std::string& dtype, const std::vector<int64_t>& size
   ReduceProblem problem = problem_for(args, family_of(code), sms);
   problem.forced_chunks = chunks;
   const ReducePlan p = plan_reduce(problem);
-  std::vector<int> offsets(p.offset, p.offset + 8);
-  std::vector<int> strides_of_bits(p.stride, p.stride + 8);
   return py::dict(
       "fits"_a = true, "algo"_a = reduce_algo_name(p.algo), "grid"_a = p.grid,
       "threads"_a = p.threads, "per"_a = p.per, "parts"_a = p.parts, "lanes"_a = p.lanes,
-      "columns"_a = p.columns, "rows"_a = p.rows, "depth"_a = p.depth, "wide"_a = p.wide,
-      "octets"_a = p.octets, "levels"_a = p.levels, "accumulators"_a = p.accumulators,
-      "offset"_a = offsets, "stride"_a = strides_of_bits, "loads"_a = p.loads,
+      "columns"_a = p.columns, "rows"_a = p.rows, "pieces"_a = p.pieces,
+      "shared"_a = p.shared, "wide"_a = p.wide, "tiles"_a = p.tiles, "loads"_a = p.loads, "row_loads"_a = p.row_loads,
       "tickets"_a = p.tickets, "workspace"_a = p.workspace, "kept_dims"_a = layout.kept_dims,
       "reduced_dims"_a = layout.reduced_dims, "n"_a = layout.n, "results"_a = layout.columns);
 }

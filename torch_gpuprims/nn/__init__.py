@@ -7,6 +7,7 @@ from .maxk import MaxK, MaxKConv
 from .pna import PNAConv
 from .pool import TopKPooling, global_add_pool, global_max_pool, global_mean_pool
 from .reduce import Reduce, Stats
+from .reduce_segment import SegmentReduce
 from .sage import GINConv, SAGEConv
 from .sort import Sort
 from .topk import TopK
@@ -24,6 +25,7 @@ __all__ = [
     "PNAConv",
     "Reduce",
     "SAGEConv",
+    "SegmentReduce",
     "SegmentTopK",
     "Sort",
     "Stats",
