@@ -30,6 +30,7 @@ def rows_of(kind: str, seed: int = 0) -> torch.Tensor:
         lengths[5], lengths[40], lengths[300] = 33, 71, 256
     if kind == "long":
         lengths[7], lengths[8], lengths[330], lengths[100] = 257, 3001, 700, 512
+        lengths[128:256] = 0  # slices of no width beside slices that are cut
     if kind == "empty rows":
         lengths[::2], lengths[200:] = 0, 0
     if kind == "one row":
