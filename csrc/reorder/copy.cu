@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
+template <class Word>
+constexpr int kUnits = sizeof(Word) == 8 ? 2 : 4;  // of a warp
 
 struct alignas(16) Word16 {
   uint64_t low, high;
@@ -83,7 +85,7 @@ __device__ __forceinline__ int lanes_for(int64_t n) {
 
 template <class Word, bool kPack>
 __device__ void turn_tile(const MoveArgs& args, const Strip& strip, int64_t position, int64_t begin,
-                          int64_t length, int64_t first, int n, const Pattern& fill, Word* tile) {
+                          int64_t length, int64_t first, int n, Word fill, Word* tile) {
   const auto* const from = static_cast<const Word*>(args.from);
   auto* const to = static_cast<Word*>(args.to);
   const int lane = threadIdx.x % 32;
@@ -112,48 +114,134 @@ __device__ void turn_tile(const MoveArgs& args, const Strip& strip, int64_t posi
   __syncwarp();
   if constexpr (kPack) {
     for (int j = 0; j < n; ++j) {
-      const Word word = first + j < length ? tile[lane * pitch + j] : fill.word<Word>(0);
+      const Word word = first + j < length ? tile[lane * pitch + j] : fill;
       if (written) to[slot + j * strip.stride] = word;
     }
     __syncwarp();
   }
 }
 
-// Rows that follow one another are read, or written, as one run.
-template <class Word, bool kPack>
-__device__ void turn_run(const MoveArgs& args, const Strip& strip, int64_t position, int64_t begin,
-                         int64_t length, int64_t run, int n, const Pattern& fill, Word* tile) {
+// Copies a word to shared memory; seen after copies_done. Asynchronous where the card can: then a
+// warp has all of its loads under way and holds none in registers.
+template <class Word>
+__device__ __forceinline__ void copy_word(Word* to, const Word* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(Word) == 4 || sizeof(Word) == 8) {
+    const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from),
+                 "n"(static_cast<int>(sizeof(Word)))
+                 : "memory");
+    return;
+  }
+#endif
+  *to = *from;
+}
+
+__device__ __forceinline__ void copies_done() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  __syncwarp();
+}
+
+// kStrips whole strips at once, whose values fit the tile side by side; false where they do not. In
+// order, rows are read (or written) as one run; otherwise some lanes a row.
+template <class Word, bool kPack, int kStrips>
+__device__ bool move_strips(const MoveArgs& args, int64_t u, int64_t units, Word fill, Word* tile,
+                            int tile_words) {
+  const Packing& p = args.p;
+  if (u + kStrips > units) return false;
+  const int lane = threadIdx.x % 32;
+  int64_t base[kStrips], begin[kStrips];
+  int length[kStrips], width[kStrips], at[kStrips];
+  int64_t stride = kStrip, first_strip = 0;
+  bool fits = true;
+#pragma unroll
+  for (int q = 0; q < kStrips; ++q) {
+    Strip strip;
+    const Unit unit = unit_at(p, u + q, &strip);
+    if (q == 0) first_strip = unit.strip;
+    fits &= unit.first == 0 && unit.last == strip.width && unit.strip == first_strip + q &&
+            strip.width <= kGroup;
+    base[q] = strip.base + lane;
+    width[q] = static_cast<int>(unit.last);
+    stride = strip.stride;
+  }
+#pragma unroll
+  for (int q = 0; q < kStrips; ++q) {
+    const int64_t position = (first_strip + q) * kStrip + lane;
+    const int64_t row = position < p.rows ? row_at(p, position) : p.rows;
+    begin[q] = int_at(p.indptr, p.wide, row);
+    const int64_t end = int_at(p.indptr, p.wide, row < p.rows ? row + 1 : row);
+    length[q] = static_cast<int>(end - begin[q]);
+  }
+  int total = 0;
+#pragma unroll
+  for (int q = 0; q < kStrips; ++q) {  // places in the tile
+    int sum = length[q];
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += other;
+    }
+    at[q] = total + sum - length[q];
+    total += __shfl_sync(~0u, sum, 31);
+  }
+  if (!fits || total > tile_words) return false;
   const auto* const from = static_cast<const Word*>(args.from);
   auto* const to = static_cast<Word*>(args.to);
-  const int lane = threadIdx.x % 32;
-  const int64_t base = __shfl_sync(~0u, begin, 0);
-  const int at = static_cast<int>(begin - base), count = static_cast<int>(run);
-  const bool written = args.p.slices || position < args.p.rows;
-  const int64_t slot = strip.base + lane;
+  // CSR side of the copy, into the tile or out of it.
+  const auto each_row = [&](auto copy) {
+    if (!p.order) {
+      const int64_t run = __shfl_sync(~0u, begin[0], 0);
+#pragma unroll 4
+      for (int i = lane; i < total; i += 32) copy(run + i, i);
+      return;
+    }
+#pragma unroll
+    for (int q = 0; q < kStrips; ++q) {
+      const int group = lanes_for(width[q]);
+      for (int step = 0; step < group; ++step) {
+        const int row = step * (32 / group) + lane / group;
+        const int64_t source = __shfl_sync(~0u, begin[q], row);
+        const int place = __shfl_sync(~0u, at[q], row), count = __shfl_sync(~0u, length[q], row);
+        for (int j = lane % group; j < count; j += group) copy(source + j, place + j);
+      }
+    }
+  };
   if constexpr (kPack) {
-#pragma unroll 8
-    for (int i = lane; i < count; i += 32) tile[i] = from[base + i];
-    __syncwarp();
-#pragma unroll 2
-    for (int j = 0; j < n; ++j) {
-      const Word word = j < length ? tile[at + j] : fill.word<Word>(0);
-      if (written) to[slot + j * strip.stride] = word;
+    each_row([&](int64_t entry, int place) { copy_word(tile + place, from + entry); });
+    copies_done();
+#pragma unroll
+    for (int q = 0; q < kStrips; ++q) {
+      const bool written = p.slices || (first_strip + q) * kStrip + lane < p.rows;
+      Word* slot = to + base[q];
+#pragma unroll 4
+      for (int j = 0; j < width[q]; ++j, slot += stride) {
+        const Word word = j < length[q] ? tile[at[q] + j] : fill;
+        if (written) *slot = word;
+      }
     }
   } else {
-#pragma unroll 8
-    for (int j = 0; j < n; ++j)
-      if (j < length) tile[at + j] = from[slot + j * strip.stride];
-    __syncwarp();
-    for (int i = lane; i < count; i += 32) to[base + i] = tile[i];
+#pragma unroll
+    for (int q = 0; q < kStrips; ++q) {
+      const Word* slot = from + base[q];
+#pragma unroll 4
+      for (int j = 0; j < width[q]; ++j, slot += stride)
+        if (j < length[q]) copy_word(tile + at[q] + j, slot);
+    }
+    copies_done();
+    each_row([&](int64_t entry, int place) { to[entry] = tile[place]; });
   }
   __syncwarp();
+  return true;
 }
 
 // Slots of several words, or of 16 bytes: some lanes a slot.
 template <class Word, bool kPack>
 __device__ void move_straight(const MoveArgs& args, const Strip& strip, int64_t position,
-                              int64_t begin, int64_t length, int64_t first, int64_t last,
-                              const Pattern& fill) {
+                              int64_t begin, int64_t length, int64_t first, int64_t last) {
+  const Pattern fill = kPack ? fill_pattern(args) : Pattern{};
   const auto* const from = static_cast<const Word*>(args.from);
   auto* const to = static_cast<Word*>(args.to);
   const int lane = threadIdx.x % 32;
@@ -178,8 +266,7 @@ __device__ void move_straight(const MoveArgs& args, const Strip& strip, int64_t 
 }
 
 template <class Word, bool kPack>
-__device__ void move_unit(const MoveArgs& args, int64_t u, Word* tile, int tile_words) {
-  const Pattern fill = kPack ? fill_pattern(args) : Pattern{};
+__device__ void move_unit(const MoveArgs& args, int64_t u, Word fill, Word* tile, int tile_words) {
   Strip strip;
   const Unit unit = unit_at(args.p, u, &strip);
   const int64_t position = unit.strip * kStrip + threadIdx.x % 32;
@@ -188,26 +275,37 @@ __device__ void move_unit(const MoveArgs& args, int64_t u, Word* tile, int tile_
     const int64_t row = row_at(args.p, position);
     begin = int_at(args.p.indptr, args.p.wide, row);
     length = int_at(args.p.indptr, args.p.wide, row + 1) - begin;
-  } else if (!args.p.order) {
-    begin = args.p.entries;  // behind the last row, so that the run ends there
   }
   if (args.words > 1 || sizeof(Word) > 8) {
-    move_straight<Word, kPack>(args, strip, position, begin, length, unit.first, unit.last, fill);
+    move_straight<Word, kPack>(args, strip, position, begin, length, unit.first, unit.last);
     return;
   }
   if constexpr (sizeof(Word) <= 8) {
-    const int64_t run = __shfl_sync(~0u, begin + length, 31) - __shfl_sync(~0u, begin, 0);
-    if (!args.p.order && unit.first == 0 && unit.last == strip.width && run <= tile_words) {
-      turn_run<Word, kPack>(args, strip, position, begin, length, run,
-                            static_cast<int>(strip.width), fill, tile);
-      return;
-    }
     const int columns = tile_words / 32 - 1;  // a power of two, and a word between rows
     for (int64_t c = unit.first; c < unit.last; c += columns) {
       const int64_t left = unit.last - c;
       turn_tile<Word, kPack>(args, strip, position, begin, length, c,
                              static_cast<int>(left < columns ? left : columns), fill, tile);
     }
+  }
+}
+
+// Units from `u` on, those of a warp: as many together as the tile holds.
+template <class Word, bool kPack>
+__device__ void move_units(const MoveArgs& args, int64_t u, int64_t units, Word* tile,
+                           int tile_words) {
+  const Word fill = kPack ? fill_pattern(args).template word<Word>(0) : Word{};
+  if constexpr (sizeof(Word) <= 8) {
+    if (args.words == 1 &&
+        move_strips<Word, kPack, kUnits<Word>>(args, u, units, fill, tile, tile_words))
+      return;
+  }
+  for (int64_t last = u + kUnits<Word> < units ? u + kUnits<Word> : units; u < last; ++u) {
+    if constexpr (sizeof(Word) <= 8) {
+      if (args.words == 1 && move_strips<Word, kPack, 1>(args, u, units, fill, tile, tile_words))
+        continue;
+    }
+    move_unit<Word, kPack>(args, u, fill, tile, tile_words);
   }
 }
 
@@ -267,12 +365,12 @@ __global__ void __launch_bounds__(kThreads, 4)
     return;
   }
   Word* const tile = tiles[threadIdx.x / 32];
-  const int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int64_t u = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * kUnits<Word>;
   if (u >= units) return;
   if (args.move == Move::pack)
-    move_unit<Word, true>(args, u, tile, kTileWords);
+    move_units<Word, true>(args, u, units, tile, kTileWords);
   else
-    move_unit<Word, false>(args, u, tile, kTileWords);
+    move_units<Word, false>(args, u, units, tile, kTileWords);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -312,7 +410,8 @@ cudaError_t start(const MoveArgs& args, cudaStream_t stream) {
     blocks = std::min<int64_t>((args.count + rows - 1) / rows, 1 << 22);
   } else {
     units = units_of(args.p);
-    blocks = (units + kWarps - 1) / kWarps;
+    constexpr int kBlockUnits = kWarps * kUnits<Word>;
+    blocks = (units + kBlockUnits - 1) / kBlockUnits;
   }
   if (args.flag) blocks = std::max<int64_t>(blocks, 1);  // somebody fills
   if (blocks == 0) return cudaSuccess;
