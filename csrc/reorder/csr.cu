@@ -22,24 +22,6 @@ __device__ __forceinline__ int64_t offset_at(const Packing& p, int64_t row) {
   return int_at(p.indptr, p.wide, row);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    reorder_csr_check(const __grid_constant__ Packing p, const __grid_constant__ LongRows rows) {
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  bool bad = false;
-  if (first == 0) bad = offset_at(p, 0) != 0 || offset_at(p, p.rows) != p.entries;
-  for (int64_t row = first; row < p.rows; row += threads) {
-    const int64_t length = offset_at(p, row + 1) - offset_at(p, row);
-    bad |= length < 0 || length > p.entries;
-    if (bad || length <= kGroup) continue;
-    const int64_t groups = (length + kGroup - 1) / kGroup;
-    const int64_t at = atomicAdd(rows.count, static_cast<int>(groups));
-    bad |= at + groups > rows.capacity;  // offsets that fall again
-    for (int64_t g = 0; g < groups && !bad; ++g) rows.list[at + g] = {row, g};
-  }
-  if (bad) atomicOr(rows.flag, 1);
-}
-
 template <class T, class Acc>
 __device__ __forceinline__ Acc product_at(bool good, T value, T read) {
   return good ? times(widen(value), widen(read)) : not_a_number<Acc>();
@@ -96,7 +78,7 @@ __device__ __forceinline__ void short_rows(const SpmvArgs& args, int64_t c, Acc*
               product_at<T, Acc>(inside(args, column[k]), value[k], read[k]);
       __syncwarp();
       const int last = stop < from + kTile ? stop : from + kTile;
-#pragma unroll 4
+#pragma unroll 2
       for (; at < last; ++at) {
         piece = plus(piece, products[place(at - from)]);
         if (++done % kPiece == 0) sum = plus(sum, piece), piece = 0;
@@ -209,14 +191,6 @@ cudaError_t start(const SpmvArgs& args, const LongRows& rows, int sms, cudaStrea
 }
 
 }  // namespace
-
-cudaError_t launch_csr_check(const Packing& p, const LongRows& rows, cudaStream_t stream) {
-  const auto code = cudaMemsetAsync(rows.flag, 0, 2 * sizeof(int), stream);
-  if (code != cudaSuccess) return code;
-  const int64_t blocks = std::clamp<int64_t>((p.rows + kThreads - 1) / kThreads, 1, 2048);
-  return launch(reorder_csr_check, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream, p,
-                rows);
-}
 
 cudaError_t launch_spmv_csr(const SpmvArgs& args, const LongRows& rows, int sms,
                             cudaStream_t stream) {
