@@ -10,6 +10,7 @@ import torch
 from test_topk_emulated import HERE, ROOT, cuda_headers
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+KERNELS = ("check", "copy", "csr", "spmv")
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not compiler:
         pytest.skip("no g++")
     folder = tmp_path_factory.mktemp("emulated_reorder")
-    texts = {name: (ROOT / f"csrc/reorder/{name}.cu").read_text() for name in ("check", "copy", "csr", "spmv")}
+    texts = {
+        name: (ROOT / f"csrc/reorder/{name}.cu").read_text() for name in ("check", "copy", "csr", "spmv")
+    }
     texts["main"] = f'#include "{HERE}/emulator/reorder.cpp"\n'
     includes = [f"-I{path}" for path in (HERE / "emulator", HERE / "emulator/half", ROOT / "csrc")]
     flags = ["-std=c++20", "-O2", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
