@@ -3,7 +3,8 @@
 A case `pack ...` times `packed.refresh(values)`; torch is values[map] with the map of slots ready, copy is a
 copy of the values (its speed, bytes read and written, is what `share of copy` divides by). A case `spmv ...`
 times the packed product; torch is a CSR tensor @ x (cuSPARSE), csr is spmv_csr with Segments. `reuses` is
-how many products must follow one refresh before packing wins against csr.
+how many products must follow one refresh before packing wins against csr, `builds` the same for a whole
+pack_rows (layout, values and indices).
 """
 
 import fnmatch
@@ -51,6 +52,20 @@ def cpu_refresh(packed: PackedRows, values: torch.Tensor, repetitions: int = 7) 
     return sorted(times)[len(times) // 2]
 
 
+def build_time(build: Any, cuda: bool, repetitions: int = 5) -> float:
+    """Microseconds of a whole call that waits for the device itself."""
+    times = []
+    for _ in range(repetitions):
+        if cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        build()
+        if cuda:
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e6)
+    return sorted(times)[repetitions // 2]
+
+
 def check_product(matrix: Matrix, x: torch.Tensor, out: torch.Tensor) -> bool:
     """Against float64 sums of every row."""
     indptr, indices, values = matrix
@@ -96,9 +111,10 @@ def run_matrix(
         moved = values.nbytes + packed.values.nbytes
         speed, copy_speed = moved / pack_times["ours"] / 1e3, 2 * values.nbytes / pack_times["copy"] / 1e3
         cpu_us = cpu_refresh(packed, values)
+        build_us = build_time(partial(pack_rows, values, indptr, indices=indices, **how), timer.cuda)
         share = round(1 - len(values) / max(packed.num_slots, 1), 3)
         more = {
-            "gb_s": round(speed), "of_copy": round(speed / copy_speed, 2), "cpu_us": round(cpu_us),
+            "gb_s": round(speed), "of_copy": round(speed / copy_speed, 2), "cpu_us": round(cpu_us), "build_us": round(build_us),
             "cpu_threads": torch.get_num_threads(), "padding": share,
         }  # fmt: skip
         results.add("cases", [row(f"pack {layout} {name}", pack_times, **more)])
@@ -113,10 +129,15 @@ def run_matrix(
         )
         gain = times["csr"] - times["ours"]
         reuses = round(pack_times["ours"] / gain, 1) if gain > 0 else None
-        made = row(f"spmv {layout} {name}", times, csr_us=round(times["csr"], 2), reuses=reuses)
+        builds = round(build_us / gain, 1) if gain > 0 else None
+        made = row(
+            f"spmv {layout} {name}", times, csr_us=round(times["csr"], 2), reuses=reuses, builds=builds
+        )
         results.add("cases", [made])
         won = (
-            f"packed {times['csr'] / times['ours']:.2f}x, wins from {reuses} reuses" if reuses else "csr wins"
+            f"packed {times['csr'] / times['ours']:.2f}x, wins from {reuses} reuses (of a new layout: {builds})"
+            if reuses
+            else "csr wins"
         )
         print(f"{'':>36}   {won}")
         del packed
