@@ -114,7 +114,8 @@ def run_matrix(
         build_us = build_time(partial(pack_rows, values, indptr, indices=indices, **how), timer.cuda)
         share = round(1 - len(values) / max(packed.num_slots, 1), 3)
         more = {
-            "gb_s": round(speed), "of_copy": round(speed / copy_speed, 2), "cpu_us": round(cpu_us), "build_us": round(build_us),
+            "gb_s": round(speed), "of_copy": round(speed / copy_speed, 2), "cpu_us": round(cpu_us),
+            "build_us": round(build_us),
             "cpu_threads": torch.get_num_threads(), "padding": share,
         }  # fmt: skip
         results.add("cases", [row(f"pack {layout} {name}", pack_times, **more)])
@@ -135,7 +136,7 @@ def run_matrix(
         )
         results.add("cases", [made])
         won = (
-            f"packed {times['csr'] / times['ours']:.2f}x, wins from {reuses} reuses (of a new layout: {builds})"
+            f"packed {times['csr'] / times['ours']:.2f}x, wins from {reuses} reuses ({builds} if new)"
             if reuses
             else "csr wins"
         )
