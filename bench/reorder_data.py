@@ -48,6 +48,14 @@ def power_law(rows: int, device: str, mean: float = 16.0) -> Matrix:
     return indptr, column.int(), value
 
 
+def uniform(rows: int, each: int, device: str) -> Matrix:
+    """Rows of equally many random columns: every one of them read from elsewhere."""
+    g = torch.Generator(device=device).manual_seed(2)
+    indices = torch.randint(rows, (rows * each,), generator=g, device=device, dtype=torch.int32)
+    values = torch.randn(rows * each, generator=g, device=device)
+    return torch.arange(rows + 1, device=device) * each, indices, values
+
+
 def mesh(name: str, device: str) -> Matrix | None:
     """The Laplacian (plus the identity) of a real graph, or None where its file is not at hand."""
     for folder in FOLDERS:
@@ -72,6 +80,7 @@ NAMES = (
     "poisson2d_9M",
     "poisson3d_1M",
     "poisson3d_8M",
+    "uniform24_1M",
     "power_1M",
     "mesh_wing",
     "road_luxembourg",
@@ -84,6 +93,8 @@ def make(name: str, device: str, small: bool = False) -> Matrix | None:
         dims = int(name[7])
         side = {"2d_1M": 1024, "2d_9M": 3000, "3d_1M": 100, "3d_8M": 200}[name[7:]]
         return poisson(dims, max(4, side // (30 if dims == 2 else 10)) if small else side, device)
+    if name == "uniform24_1M":
+        return uniform(1000 if small else 1_000_000, 24, device)
     if name == "power_1M":
         return power_law(1000 if small else 1_000_000, device)
     return mesh(name, device)

@@ -24,7 +24,7 @@ __device__ void gather_rows(const MoveArgs& args) {
   const int group = lanes_for(args.words), each = kThreads / group;
   const int own = threadIdx.x / group, first_word = threadIdx.x % group;
   const Pattern fill = fill_pattern(args);
-  constexpr int kRows = sizeof(Word) == 4 ? 8 : 4;
+  constexpr int kRows = 4;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * each * kRows; first < args.count;
        first += static_cast<int64_t>(gridDim.x) * each * kRows) {
     int64_t source[kRows];
@@ -84,7 +84,7 @@ cudaError_t start(const MoveArgs& args, cudaStream_t stream) {
   int64_t units = 0, blocks;
   int each = 1;  // units of a warp
   if (args.move == Move::gather) {
-    const int64_t rows = std::max<int64_t>(8 * kThreads / std::min<int64_t>(args.words, 32), 1);
+    const int64_t rows = std::max<int64_t>(4 * kThreads / std::min<int64_t>(args.words, 32), 1);
     blocks = std::min<int64_t>((args.count + rows - 1) / rows, 1 << 22);
   } else {
     units = units_of(args.p);

@@ -6,7 +6,7 @@
 namespace gpuprims::reorder {
 namespace {
 
-constexpr int64_t kLaneMean = 12;  // entries a row up to which a lane reads its own
+constexpr int64_t kLaneMean = 8;  // entries a row up to which a lane reads its own
 
 int64_t accumulator_bytes(ScalarType t) { return t == ScalarType::Double ? 8 : 4; }
 
