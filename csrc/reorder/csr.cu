@@ -44,8 +44,8 @@ __device__ __forceinline__ void short_rows(const SpmvArgs& args, int64_t c, Acc*
   const int length = all > kGroup ? kGroup + 1 : static_cast<int>(all);
   if (args.by_lane) {
     if (row >= p.rows || length > kGroup) return;
-    const Acc sum = sum_slots<Acc, 1>(args, values + begin,
-                                      static_cast<const int*>(args.indices) + begin, length);
+    const auto* const columns = static_cast<const int*>(args.indices);
+    const Acc sum = sum_row<Acc>(args, values + begin, columns + begin, length);
     static_cast<T*>(args.out)[row] = narrow<T>(sum);
     return;
   }
