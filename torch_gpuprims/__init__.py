@@ -9,6 +9,17 @@ from .graph import Graph
 from .histogram import bincount, histogram
 from .reduce import Stats, dot, reduce, stats
 from .reduce_segment import segment_expand, segment_reduce
+from .reorder import (
+    PackedGather,
+    PackedRows,
+    Redirect,
+    gather_packed,
+    pack_rows,
+    redirect,
+    spmv,
+    spmv_csr,
+    unpack_rows,
+)
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -30,6 +41,9 @@ from .topk_streaming import StreamingTopK
 __version__ = "0.1.0"
 __all__ = [
     "Graph",
+    "PackedGather",
+    "PackedRows",
+    "Redirect",
     "Reduction",
     "SegmentSort",
     "Segments",
@@ -45,11 +59,14 @@ __all__ = [
     "dot",
     "edge_softmax",
     "explain",
+    "gather_packed",
     "gatv2_score",
     "histogram",
     "merge_topk",
     "neighbor_aggregate",
     "neighbor_attention",
+    "pack_rows",
+    "redirect",
     "reduce",
     "segment_expand",
     "segment_reduce",
@@ -59,7 +76,10 @@ __all__ = [
     "sort_by_key",
     "sort_keys",
     "sort_out_of_core",
+    "spmv",
+    "spmv_csr",
     "stats",
     "topk",
     "topk_gate",
+    "unpack_rows",
 ]
