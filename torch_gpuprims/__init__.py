@@ -9,6 +9,9 @@ from .graph import Graph
 from .histogram import bincount, histogram
 from .reduce import Stats, dot, reduce, stats
 from .reduce_segment import segment_expand, segment_reduce
+from .reorder_cache import CacheStats, ReorderCache
+from .reorder_out_of_core import aggregate_out_of_core
+from .reorder_overlap import overlapped
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -29,8 +32,10 @@ from .topk_streaming import StreamingTopK
 
 __version__ = "0.1.0"
 __all__ = [
+    "CacheStats",
     "Graph",
     "Reduction",
+    "ReorderCache",
     "SegmentSort",
     "Segments",
     "Sort",
@@ -38,6 +43,7 @@ __all__ = [
     "StreamingTopK",
     "TopK",
     "TopKGate",
+    "aggregate_out_of_core",
     "approx_topk",
     "argsort",
     "bincount",
@@ -50,6 +56,7 @@ __all__ = [
     "merge_topk",
     "neighbor_aggregate",
     "neighbor_attention",
+    "overlapped",
     "reduce",
     "segment_expand",
     "segment_reduce",
