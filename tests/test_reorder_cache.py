@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from reorder_blocks import KIB, Packed, pair
 
 from torch_gpuprims import ReorderCache
 
