@@ -9,6 +9,17 @@ from .graph import Graph
 from .histogram import bincount, histogram
 from .reduce import Stats, dot, reduce, stats
 from .reduce_segment import segment_expand, segment_reduce
+from .reorder import (
+    PackedGather,
+    PackedRows,
+    Redirect,
+    gather_packed,
+    pack_rows,
+    redirect,
+    spmv,
+    spmv_csr,
+    unpack_rows,
+)
 from .reorder_cache import CacheStats, ReorderCache
 from .reorder_out_of_core import aggregate_out_of_core
 from .reorder_overlap import overlapped
@@ -34,6 +45,9 @@ __version__ = "0.1.0"
 __all__ = [
     "CacheStats",
     "Graph",
+    "PackedGather",
+    "PackedRows",
+    "Redirect",
     "Reduction",
     "ReorderCache",
     "SegmentSort",
@@ -51,12 +65,15 @@ __all__ = [
     "dot",
     "edge_softmax",
     "explain",
+    "gather_packed",
     "gatv2_score",
     "histogram",
     "merge_topk",
     "neighbor_aggregate",
     "neighbor_attention",
     "overlapped",
+    "pack_rows",
+    "redirect",
     "reduce",
     "segment_expand",
     "segment_reduce",
@@ -66,7 +83,10 @@ __all__ = [
     "sort_by_key",
     "sort_keys",
     "sort_out_of_core",
+    "spmv",
+    "spmv_csr",
     "stats",
     "topk",
     "topk_gate",
+    "unpack_rows",
 ]
