@@ -12,16 +12,34 @@ __device__ __forceinline__ void interact(float4 a, float4 b, float box, float in
   y -= box * rintf(y * inverse);
   z -= box * rintf(z * inverse);
   const float r2 = x * x + y * y + z * z;
-  if (r2 >= cut2) return;
   const float s2 = 1.0f / r2, s6 = s2 * s2 * s2;
-  const float f = 48.0f * s6 * (s6 - 0.5f) * s2;
+  const bool close = r2 < cut2;  // no branch: the next loads need not wait for it
+  const float f = close ? 48.0f * s6 * (s6 - 0.5f) * s2 : 0.0f;
   sum.x += f * x;
   sum.y += f * y;
   sum.z += f * z;
-  sum.w += 4.0f * s6 * (s6 - 1.0f) - shift;
+  sum.w += close ? 4.0f * s6 * (s6 - 1.0f) - shift : 0.0f;
 }
 
-// Forces are [n] float4 with w = 0, so that they add to velocities; half of each pair's energy is an atom's.
+// `count` atoms at load(0), load(1), ... in order, four loads in flight.
+template <typename Load>
+__device__ __forceinline__ float4 walk(float4 a, int count, Load load, float box, float inverse,
+                                       float cut2, float shift) {
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  int k = 0;
+  for (; k + 4 <= count; k += 4) {
+    float4 b[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) b[j] = load(k + j);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) interact(a, b[j], box, inverse, cut2, shift, sum);
+  }
+  for (; k < count; ++k) interact(a, load(k), box, inverse, cut2, shift, sum);
+  return sum;
+}
+
+// Forces are [n] float4 with w = 0, so that they add to velocities; half of each pair's energy is
+// an atom's.
 __device__ __forceinline__ void store(float4 sum, i64 i, float4* force, float* energy) {
   if (energy) energy[i] = 0.5f * sum.w;
   sum.w = 0.0f;
@@ -34,13 +52,10 @@ extern "C" __global__ void force_original(i64 n, const int* indptr, const int* i
                                           float box, float inverse, float cut2, float shift) {
   const i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const float4 a = position[i];
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  const int end = indptr[i + 1];
-#pragma unroll 4
-  for (int e = indptr[i]; e < end; ++e)
-    interact(a, position[indices[e]], box, inverse, cut2, shift, sum);
-  store(sum, i, force, energy);
+  const int begin = indptr[i];
+  const auto load = [=](int k) { return position[indices[begin + k]]; };
+  store(walk(position[i], indptr[i + 1] - begin, load, box, inverse, cut2, shift), i, force,
+        energy);
 }
 
 // A good kernel for the same list: 8 lanes an atom read neighbouring indices.
@@ -52,11 +67,10 @@ extern "C" __global__ void force_csr(i64 n, const int* indptr, const int* indice
   const int lane = threadIdx.x % 8;
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   if (i < n) {
-    const float4 a = position[i];
-    const int end = indptr[i + 1];
-#pragma unroll 4
-    for (int e = indptr[i] + lane; e < end; e += 8)
-      interact(a, position[indices[e]], box, inverse, cut2, shift, sum);
+    const int begin = indptr[i] + lane;
+    const auto load = [=](int k) { return position[indices[begin + 8 * k]]; };
+    const int count = (indptr[i + 1] - begin + 7) / 8;
+    sum = walk(position[i], count, load, box, inverse, cut2, shift);
   }
   for (int step = 1; step < 8; step *= 2) {
     sum.x += __shfl_xor_sync(0xffffffffu, sum.x, step);
@@ -67,44 +81,37 @@ extern "C" __global__ void force_csr(i64 n, const int* indptr, const int* indice
   if (i < n && lane == 0) store(sum, i, force, energy);
 }
 
-// Indices in thread-access order (32 atoms a slice: slot (k, lane) = slices[s] + 32 k + lane), positions
-// where they are.
+// Indices in thread-access order (32 atoms a slice: slot (k, lane) = slices[s] + 32 k + lane),
+// positions where they are.
 extern "C" __global__ void force_sliced(i64 n, const int* indptr, const i64* slices,
                                         const int* indices, const float4* position, float4* force,
                                         float* energy, float box, float inverse, float cut2,
                                         float shift) {
   const i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (i >= n) return;
-  const float4 a = position[i];
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   const int* at = indices + slices[i / 32] + i % 32;
-  const int length = indptr[i + 1] - indptr[i];
-#pragma unroll 4
-  for (int k = 0; k < length; ++k)
-    interact(a, position[at[32 * k]], box, inverse, cut2, shift, sum);
-  store(sum, i, force, energy);
+  const auto load = [=](int k) { return position[at[32 * k]]; };
+  const int count = indptr[i + 1] - indptr[i];
+  store(walk(position[i], count, load, box, inverse, cut2, shift), i, force, energy);
 }
 
-// The seed's new_A: the neighbours' positions themselves in thread-access order, of atoms from `first`
-// on (a multiple of 32), whose slots begin at slot slices[first / 32] of all.
+// The seed's new_A: the neighbours' positions themselves in thread-access order, of atoms from
+// `first` on (a multiple of 32), whose slots begin at slot slices[first / 32] of all.
 extern "C" __global__ void force_packed(i64 n, i64 first, const int* indptr, const i64* slices,
-                                        const float4* packed, const float4* position,
-                                        float4* force, float* energy, float box, float inverse,
-                                        float cut2, float shift) {
+                                        const float4* packed, const float4* position, float4* force,
+                                        float* energy, float box, float inverse, float cut2,
+                                        float shift) {
   const i64 i = first + blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (i >= first + n) return;
-  const float4 a = position[i];
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   const float4* at = packed + (slices[i / 32] - slices[first / 32]) + i % 32;
-  const int length = indptr[i + 1] - indptr[i];
-#pragma unroll 4
-  for (int k = 0; k < length; ++k) interact(a, at[32 * k], box, inverse, cut2, shift, sum);
-  store(sum, i, force, energy);
+  const auto load = [=](int k) { return at[32 * k]; };
+  const int count = indptr[i + 1] - indptr[i];
+  store(walk(position[i], count, load, box, inverse, cut2, shift), i, force, energy);
 }
 
-// Neighbour lists from cells. Atoms stand in the order of their cells: sorted[s] is the position and
-// order[s] the number of the s-th; cell c holds starts[c] .. starts[c + 1]. Without `indices` rows are
-// counted, with them they are filled; in both cases 27 cells in one order.
+// Neighbour lists from cells. Atoms stand in the order of their cells: sorted[s] is the position
+// and order[s] the number of the s-th; cell c holds starts[c] .. starts[c + 1]. Without `indices`
+// rows are counted, with them they are filled; in both cases 27 cells in one order.
 extern "C" __global__ void neighbours(i64 n, i64 side, const float4* sorted, const int* order,
                                       const int* starts, const int* indptr, int* counts,
                                       int* indices, float box, float inverse, float reach2) {

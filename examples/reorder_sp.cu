@@ -1,17 +1,16 @@
-// Survey propagation on 3-SAT. A literal's row lists the edges (clause, place) it stands in: row 2 v is
-// variable v, row 2 v + 1 its negation. A round is two kernels: for every row the product of 1 - survey
-// over its edges (the indirect access), then new surveys of every clause from its literals' rows.
-// Products skip zeros and count them, so that a clause can take its own factor out again. No atomics; a
-// row's factors are multiplied in the order of the row (of 4 lanes in row_csr), so bits repeat.
+// Survey propagation on 3-SAT. A literal's row lists the edges (clause, place) it stands in: row 2
+// v is variable v, row 2 v + 1 its negation. A round is two kernels: for every row the product of 1
+// - survey over its edges (the indirect access), then new surveys of every clause from its
+// literals' rows. Products skip zeros and count them, so that a clause can take its own factor out
+// again. No atomics; a row's factors are multiplied in the order of the row (of 4 lanes in
+// row_csr), so bits repeat.
 
 typedef long long i64;
 
 __device__ __forceinline__ void take(float survey, float& product, float& zeros) {
   const float factor = 1.0f - survey;
-  if (factor == 0.0f)
-    zeros += 1.0f;
-  else
-    product *= factor;
+  zeros += factor == 0.0f ? 1.0f : 0.0f;
+  product *= factor == 0.0f ? 1.0f : factor;
 }
 
 // The seed's original: a thread a row of a CSR list.
@@ -57,7 +56,8 @@ extern "C" __global__ void row_sliced(i64 rows, const int* indptr, const i64* sl
   products[r] = make_float2(product, zeros);
 }
 
-// The seed's new_A: the surveys themselves in thread-access order; rows from `first` (a multiple of 32) on.
+// The seed's new_A: the surveys themselves in thread-access order; rows from `first` (a multiple of
+// 32) on.
 extern "C" __global__ void row_packed(i64 rows, i64 first, const int* indptr, const i64* slices,
                                       const float* packed, float2* products) {
   const i64 r = first + blockIdx.x * (i64)blockDim.x + threadIdx.x;
@@ -70,9 +70,10 @@ extern "C" __global__ void row_packed(i64 rows, i64 first, const int* indptr, co
   products[r] = make_float2(product, zeros);
 }
 
-// Place k of clause a at k * clauses + a: literals (2 v + negated, or -1 for none) and surveys. With
-// `slots`, the new survey also goes to its place in thread-access order: the index moves from the loads
-// of the next round to these stores. `change` takes the largest difference of a clause, if given.
+// Place k of clause a at k * clauses + a: literals (2 v + negated, or -1 for none) and surveys.
+// With `slots`, the new survey also goes to its place in thread-access order: the index moves from
+// the loads of the next round to these stores. `change` takes the largest difference of a clause,
+// if given.
 extern "C" __global__ void clauses(i64 count, const int* literals, const float2* products,
                                    float* surveys, const int* slots, float* packed, float* change) {
   const i64 a = blockIdx.x * (i64)blockDim.x + threadIdx.x;
