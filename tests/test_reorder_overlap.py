@@ -170,6 +170,15 @@ def test_out_of_core_runs_of_rows_are_copied_as_they_lie(device: str) -> None:
     assert all(part.needed is None for part in parts)
 
 
+def test_out_of_core_follows_a_schedule(device: str) -> None:
+    graph = random_graph(device, hub=1200)
+    order = torch.randperm(500, generator=torch.Generator().manual_seed(5)).to(device)
+    scheduled = graph.reorder(order=order)
+    x, weight = torch.randn(700, 8), torch.randn(graph.num_edges).to(device)
+    found = aggregate_out_of_core(x, scheduled, weight, budget_bytes=150_000)
+    assert torch.equal(found, neighbor_aggregate(x.to(device), graph, weight).cpu())
+
+
 def test_out_of_core_empty_rows_and_no_edges(device: str) -> None:
     graph = Graph.from_coo(torch.zeros(2, 0, dtype=torch.long, device=device), 50)
     assert torch.equal(aggregate_out_of_core(torch.randn(50, 3), graph, budget_bytes=500), torch.zeros(50, 3))

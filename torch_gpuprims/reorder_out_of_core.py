@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .aggregate import neighbor_aggregate
+from .aggregate_plan import in_order
 from .graph import Graph
 from .reorder_overlap import overlapped
 
@@ -16,11 +17,11 @@ _OP = "aggregate_out_of_core"
 
 
 class _Part(NamedTuple):
-    """Destinations begin:end with the rows of x that they read, renumbered."""
+    """Destinations begin:end (in schedule order) with the rows of x that they read, renumbered."""
 
     begin: int
     end: int
-    first_edge: int
+    edges: torch.Tensor | slice  # where the weights of its edges are
     needed: torch.Tensor | None  # [rows read], CPU, rising; None: `span` as it lies
     span: tuple[int, int]
     graph: Graph
@@ -47,7 +48,9 @@ def aggregate_out_of_core(
         x_host: [num_src, ...] on the CPU; not written. Pinned memory saves a copy where a range reads a run
             of neighbouring rows.
         graph: on the CPU or the device. Its ranges (renumbered sources) are kept with it, so later calls
-            with the same width and budget do not cut it again.
+            with the same width and budget do not cut it again. Where it has a schedule (Graph.reorder), the
+            ranges follow it, so that a range's rows share what they read; results are then put in place on
+            the host at the end, in one more copy.
         edge_weight, reduce: as in neighbor_aggregate.
         budget_bytes: device memory for gathered rows and results in flight. A graph on the CPU counts too;
             one on the device lies there with 4 more bytes an edge.
@@ -96,7 +99,7 @@ def aggregate_out_of_core(
             staged = torch.empty((part.graph.num_src, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned)
             rows = staged.copy_(rows) if rows is not None else _select(x, part.needed, staged)
         on_device = rows.to(place, non_blocking=True)
-        weight = _weights(edge_weight, graph, part, place)
+        weight = _weights(edge_weight, part, place)
         sub = part.graph if part.graph.device == place else part.graph.to(place, non_blocking=True)
         if pinned:
             event = torch.cuda.Event()
@@ -112,7 +115,9 @@ def aggregate_out_of_core(
         overlapped(parts, gather, aggregate, streams, device=place)
     if pinned:
         torch.cuda.current_stream(place).synchronize()
-    return out
+    if graph._order is None:
+        return out
+    return torch.empty_like(out).index_copy_(0, graph._order.cpu(), out)
 
 
 def _place(graph: Graph, device: torch.device | str | None) -> torch.device:
@@ -133,21 +138,17 @@ def _select(x: torch.Tensor, needed: torch.Tensor | None, out: torch.Tensor) -> 
     return torch.index_select(x, 0, needed, out=out)
 
 
-def _weights(
-    edge_weight: torch.Tensor | None, graph: Graph, part: _Part, place: torch.device
-) -> torch.Tensor | None:
+def _weights(edge_weight: torch.Tensor | None, part: _Part, place: torch.device) -> torch.Tensor | None:
     if edge_weight is None:
         return None
-    edges = slice(part.first_edge, part.first_edge + part.graph.num_edges)
-    if graph.edge_ids is None:
-        return edge_weight.detach()[edges].to(place, non_blocking=True)
-    ids = graph.edge_ids[edges]
-    return edge_weight.detach()[ids.to(edge_weight.device)].to(place, non_blocking=True)
+    edges = part.edges if isinstance(part.edges, slice) else part.edges.to(edge_weight.device)
+    return edge_weight.detach()[edges].to(place, non_blocking=True)
 
 
 def _cut(graph: Graph, row_bytes: int, share: int, streams: int) -> list[_Part]:
     """Ranges of at most `share` bytes each; the distinct sources of one range predict those of the next."""
-    indptr = graph.indptr.cpu()
+    csr = graph.csr if graph._order is None else in_order(*graph.csr, graph._order)
+    indptr = csr[0].cpu()
     edge_bytes = 4 if graph.device.type == "cpu" else 0  # of a graph that is copied range by range
     parts: list[_Part] = []
     begin, distinct = 0, 1.0  # distinct sources an edge
@@ -158,13 +159,14 @@ def _cut(graph: Graph, row_bytes: int, share: int, streams: int) -> list[_Part]:
         counts = range(1, graph.num_dst - begin + 1)
         count = max(bisect.bisect_right(counts, float(share), key=likely), 1)
         while True:
-            part = _part(graph, indptr, begin, begin + count)
+            part = _part(csr, indptr, begin, begin + count)
             takes = (part.graph.num_src + count) * row_bytes + edge_bytes * (part.graph.num_edges + 2 * count)
             if takes <= share:
                 break
             if count == 1:
+                row = begin if graph._order is None else int(graph._order[begin])
                 raise RuntimeError(
-                    f"{_OP}: budget_bytes must be at least {takes * (streams + 1)} for destination {begin} "
+                    f"{_OP}: budget_bytes must be at least {takes * (streams + 1)} for destination {row} "
                     f"with {part.graph.num_edges} edges, got {share * (streams + 1)}"
                 )
             count = max(min(count - 1, int(0.9 * count * share / takes)), 1)
@@ -180,12 +182,14 @@ def _likely(indptr: torch.Tensor, begin: int, of_edge: float, of_row: float, cou
     return int(indptr[begin + count] - indptr[begin]) * of_edge + count * of_row
 
 
-def _part(graph: Graph, indptr: torch.Tensor, begin: int, end: int) -> _Part:
-    first_edge, last_edge = int(indptr[begin]), int(indptr[end])
-    sources = graph.indices[first_edge:last_edge]
-    offsets = graph.indptr[begin : end + 1] - first_edge
+def _part(csr: tuple[Any, ...], indptr: torch.Tensor, begin: int, end: int) -> _Part:
+    edges = slice(int(indptr[begin]), int(indptr[end]))
+    sources, offsets = csr[1][edges], csr[0][begin : end + 1] - edges.start
     needed, renumbered = torch.unique(sources, return_inverse=True)
     span = (int(needed[0]), int(needed[-1]) + 1) if len(needed) else (0, 0)
-    if span[1] - span[0] <= 1.25 * len(needed):  # a run with few gaps: copied as it lies
-        return _Part(begin, end, first_edge, None, span, Graph(offsets, sources - span[0], span[1] - span[0]))
-    return _Part(begin, end, first_edge, needed.long().cpu(), span, Graph(offsets, renumbered, len(needed)))
+    rows: torch.Tensor | None = needed.long().cpu()
+    count = len(needed)
+    if span[1] - span[0] <= 1.25 * count:  # a run with few gaps: copied as it lies
+        rows, count, renumbered = None, span[1] - span[0], sources - span[0]
+    where = edges if csr[2] is None else csr[2][edges].long()
+    return _Part(begin, end, where, rows, span, Graph(offsets, renumbered, count))
