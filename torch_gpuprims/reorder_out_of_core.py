@@ -57,7 +57,7 @@ def aggregate_out_of_core(
         device: where to aggregate; by default the graph's, if CUDA, else a CUDA device, else the CPU.
         streams: ranges under way beside the one that is aggregated.
 
-    Returns: [num_dst, ...] on the CPU (pinned where the device is CUDA). Waits for the device. No gradient.
+    Returns: [num_dst, ...] on the CPU (pinned where the device is CUDA and there is no schedule). Waits for the device. No gradient.
 
     Raises:
         RuntimeError: x_host is not on the CPU, needs a gradient, or has too few rows; or the budget does not
@@ -147,7 +147,9 @@ def _weights(edge_weight: torch.Tensor | None, part: _Part, place: torch.device)
 
 def _cut(graph: Graph, row_bytes: int, share: int, streams: int) -> list[_Part]:
     """Ranges of at most `share` bytes each; the distinct sources of one range predict those of the next."""
-    csr = graph.csr if graph._order is None else in_order(*graph.csr, graph._order)
+    csr, order = graph.csr, graph._order
+    if order is not None:
+        csr = in_order(csr[0], csr[1], csr[2], order)
     indptr = csr[0].cpu()
     edge_bytes = 4 if graph.device.type == "cpu" else 0  # of a graph that is copied range by range
     parts: list[_Part] = []
