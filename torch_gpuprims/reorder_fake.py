@@ -169,6 +169,9 @@ def _operand(op: str, name: str, x: torch.Tensor, values: torch.Tensor) -> None:
     _same_dtype(op, name, x, values)
     _check(x.dim() in (1, 2), f"{op}: {name} must have 1 or 2 dimensions, got {x.dim()}")
     _check(x.device == values.device, f"{op}: {name} must be on the device of values")
+    if _known(x.shape[0]):
+        most = 2**31 - 1
+        _check(x.shape[0] <= most, f"{op}: {name} must have at most {most} rows, got {x.shape[0]}")
 
 
 def _entries(op: str, indices: torch.Tensor, values: torch.Tensor) -> None:

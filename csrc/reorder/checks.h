@@ -108,6 +108,8 @@ inline void check_operand(const char* op, const char* name, const Tensor& x, con
   check(x.dim() == 1 || x.dim() == 2, op, ": ", name, " must have 1 or 2 dimensions, got ",
         x.dim());
   check(same_device(x, values), op, ": ", name, " must be on the device of values");
+  check(x.size(0) <= INT32_MAX, op, ": ", name, " must have at most 2147483647 rows, got ",
+        x.size(0));
 }
 
 inline void check_entries(const char* op, const Tensor& indices, const Tensor& values) {

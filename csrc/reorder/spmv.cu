@@ -1,0 +1,158 @@
+// The product of packed rows. A warp has a strip, a lane a row: values and columns arrive in whole
+// lines, eight of a row at a time; x is gathered. Strips wider than a group are cut there where
+// units say so; the groups' sums are added up in order by a second launch.
+#include <algorithm>
+#include <type_traits>
+
+#include "common/launch.h"
+#include "reorder/sum.cuh"
+
+namespace gpuprims::reorder {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kBatch = 8;  // divides kPiece
+
+// The sum of columns [first, last) of the strip, for M columns of x from `c` on; a whole row's
+// where that is all of them.
+template <class T, int M, class Acc>
+__device__ __forceinline__ void sum_columns(const SpmvArgs& args, const Strip& strip, int64_t first,
+                                            int64_t last, bool active, int64_t c, Acc (&total)[M]) {
+  const auto* const values = static_cast<const T*>(args.values);
+  const auto* const x = static_cast<const T*>(args.x) + c;
+  Acc piece[M], group[M];
+#pragma unroll
+  for (int k = 0; k < M; ++k) piece[k] = group[k] = total[k] = 0;
+  int64_t slot = strip.base + first * strip.stride + threadIdx.x % 32;
+  const int64_t step = strip.stride;
+  for (int64_t i = first; i < last; i += kBatch, slot += kBatch * step) {
+    int column[kBatch];
+    T value[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      column[b] = active && i + b < last ? column_at(args, slot + b * step) : -1;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      value[b] =
+          active && i + b < last ? load_once(static_cast<const T*>(values) + slot + b * step) : T{};
+    T read[kBatch][M];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool inside = column[b] >= 0;
+#pragma unroll
+      for (int k = 0; k < M; ++k)
+        read[b][k] =
+            inside && c + k < args.m ? x[static_cast<int64_t>(column[b]) * args.m + k] : T{};
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool inside = column[b] >= 0;
+#pragma unroll
+      for (int k = 0; k < M; ++k) {
+        Acc product = inside ? times(widen(value[b]), widen(read[b][k])) : Acc(0);
+        if (column[b] == -2) product = not_a_number<Acc>();
+        piece[k] = plus(piece[k], product);
+      }
+    }
+    const int64_t done = i + kBatch;
+    if (done % kPiece == 0) {
+#pragma unroll
+      for (int k = 0; k < M; ++k) {
+        group[k] = plus(group[k], piece[k]), piece[k] = 0;
+        if (done % kGroup == 0) total[k] = plus(total[k], group[k]), group[k] = 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < M; ++k) total[k] = plus(total[k], plus(group[k], piece[k]));
+}
+
+template <class T, class Acc>
+__device__ __forceinline__ void write(const SpmvArgs& args, int64_t position, int64_t c, Acc sum) {
+  const int64_t at = row_at(args.p, position) * args.m + c;
+  if (args.start) sum = plus(widen(static_cast<const T*>(args.start)[at]), sum);
+  static_cast<T*>(args.out)[at] = narrow<T>(sum);
+}
+
+template <class T, int M, class Acc>
+__device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool combine, int64_t c) {
+  const Packing& p = args.p;
+  int64_t s = u, first = 0;
+  bool cut = false, cut_first = false;
+  if (p.units) {
+    s = p.units[u];
+    const int group = p.units[p.unit_count + u];
+    const bool more = u + 1 < p.unit_count && p.units[u + 1] == s;
+    first = static_cast<int64_t>(group) * kGroup;
+    cut = group > 0 || more;
+    cut_first = group == 0 && more;
+  }
+  if (combine && !cut_first) return;
+  const Strip strip = strip_at(p, s);
+  const int lane = threadIdx.x % 32;
+  const int64_t position = s * kStrip + lane;
+  const bool active = position < p.rows;
+  auto* const partial = static_cast<Acc*>(args.partial);
+  Acc total[M];
+  if (combine) {
+#pragma unroll
+    for (int k = 0; k < M; ++k) total[k] = 0;
+    const int64_t groups = (strip.width + kGroup - 1) / kGroup;
+#pragma unroll 4
+    for (int64_t g = 0; g < groups; ++g) {
+#pragma unroll
+      for (int k = 0; k < M; ++k)
+        if (c + k < args.m)
+          total[k] = plus(total[k], partial[((u + g) * kStrip + lane) * args.m + c + k]);
+    }
+  } else {
+    const int64_t end = cut && first + kGroup < strip.width ? first + kGroup : strip.width;
+    sum_columns<T, M>(args, strip, first, end, active, c, total);
+  }
+#pragma unroll
+  for (int k = 0; k < M; ++k) {
+    if (c + k >= args.m) continue;
+    if (cut && !combine)
+      partial[(u * kStrip + lane) * args.m + c + k] = total[k];
+    else if (active)
+      write<T>(args, position, c + k, total[k]);
+  }
+}
+
+template <class Acc>
+__global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 4 : 2)
+    reorder_spmv(const __grid_constant__ SpmvArgs args, const int64_t units, const bool combine) {
+  with_element<Acc>(args.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (args.flag && *args.flag) {
+      fill_nan<T>(args, kThreads);
+      return;
+    }
+    const int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+    if (u >= units) return;
+    if (args.m == 1)
+      run_unit<T, 1, Acc>(args, u, combine, 0);
+    else
+      run_unit<T, 2, Acc>(args, u, combine, static_cast<int64_t>(blockIdx.y) * 2);
+  });
+}
+
+template <class Acc>
+cudaError_t start(const SpmvArgs& args, cudaStream_t stream) {
+  const int64_t units = args.p.units ? args.p.unit_count : strips_of(args.p.rows);
+  const int64_t blocks = std::max<int64_t>((units + kWarps - 1) / kWarps, 1);
+  const auto columns = static_cast<unsigned>(args.m == 1 ? 1 : (args.m + 1) / 2);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks), columns), dim3(kThreads)};
+  const auto code = launch(reorder_spmv<Acc>, shape, stream, args, units, false);
+  if (code != cudaSuccess || !args.p.units) return code;
+  return launch(reorder_spmv<Acc>, shape, stream, args, units, true);
+}
+
+}  // namespace
+
+cudaError_t launch_spmv(const SpmvArgs& args, cudaStream_t stream) {
+  return args.dtype == Dtype::f64 ? start<double>(args, stream) : start<float>(args, stream);
+}
+
+}  // namespace gpuprims::reorder

@@ -1,0 +1,113 @@
+// The tree of a row's sum (layout.h) and the elements that go into it.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "reorder/kernels.h"
+
+namespace gpuprims::reorder {
+namespace {
+
+// Read once: kept from pushing x out of the caches.
+template <class T>
+__device__ __forceinline__ T load_once(const T* at) {
+#if defined(__CUDA_ARCH__)
+  return __ldcs(at);
+#else
+  return *at;
+#endif
+}
+template <>
+__device__ __forceinline__ __nv_bfloat16 load_once(const __nv_bfloat16* at) {
+  return *at;
+}
+template <>
+__device__ __forceinline__ __half load_once(const __half* at) {
+  return *at;
+}
+
+__device__ __forceinline__ float widen(float v) { return v; }
+__device__ __forceinline__ double widen(double v) { return v; }
+__device__ __forceinline__ float widen(__half v) { return __half2float(v); }
+__device__ __forceinline__ float widen(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+template <class T, class Acc>
+__device__ __forceinline__ T narrow(Acc v) {
+  if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(v);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __float2bfloat16_rn(v);
+  else
+    return v;
+}
+
+// Rounded products and sums, never contracted to a fused one: the CPU has the same bits.
+__device__ __forceinline__ float times(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+__device__ __forceinline__ double times(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+__device__ __forceinline__ float plus(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+__device__ __forceinline__ double plus(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
+template <class Acc>
+__device__ __forceinline__ Acc not_a_number() {
+  return static_cast<Acc>(__int_as_float(0x7fc00000));
+}
+
+// An index as the kernels keep it: below `columns`, -1 (nothing), or -2 (outside of x).
+__device__ __forceinline__ int column_at(const SpmvArgs& args, int64_t at) {
+  const int64_t column = args.wide_indices
+                             ? load_once(static_cast<const long long*>(args.indices) + at)
+                             : load_once(static_cast<const int*>(args.indices) + at);
+  return column >= -1 && column < args.columns ? static_cast<int>(column) : -2;
+}
+
+// Every result, where the data is bad.
+template <class T>
+__device__ void fill_nan(const SpmvArgs& args, int threads) {
+  auto* const out = static_cast<T*>(args.out);
+  const int64_t count = args.p.rows * args.m;
+  for (int64_t at = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x; at < count;
+       at += static_cast<int64_t>(gridDim.x) * threads)
+    out[at] = narrow<T>(not_a_number<decltype(widen(T{}))>());
+}
+
+// f(element) with the type of the values, which the kernel's accumulator serves.
+template <class Acc, class F>
+__device__ __forceinline__ void with_element(Dtype dtype, const F& f) {
+  if constexpr (std::is_same_v<Acc, double>) {
+    f(double{});
+  } else {
+    if (dtype == Dtype::f32)
+      f(float{});
+    else if (dtype == Dtype::f16)
+      f(__half{});
+    else
+      f(__nv_bfloat16{});
+  }
+}
+
+}  // namespace
+}  // namespace gpuprims::reorder
