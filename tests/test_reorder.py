@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from torch_gpuprims import PackedRows, Segments, gather_packed, pack_rows, redirect, spmv, spmv_csr, unpack_rows
+from torch_gpuprims import (
+    PackedRows,
+    Segments,
+    gather_packed,
+    pack_rows,
+    redirect,
+    spmv,
+    spmv_csr,
+    unpack_rows,
+)
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 BITS = (torch.uint8, torch.bool, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128)
@@ -21,6 +30,7 @@ def rows_of(kind: str, seed: int = 0) -> torch.Tensor:
         lengths[5], lengths[40], lengths[300] = 33, 71, 256
     if kind == "long":
         lengths[7], lengths[8], lengths[330], lengths[100] = 257, 3001, 700, 512
+        lengths[128:256] = 0  # slices of no width beside slices that are cut
     if kind == "empty rows":
         lengths[::2], lengths[200:] = 0, 0
     if kind == "one row":
@@ -59,7 +69,9 @@ def slots(indptr: torch.Tensor, layout: str, window: int | None) -> tuple[torch.
     return torch.tensor(out, dtype=torch.int64), torch.tensor(order, dtype=torch.int64)
 
 
-def product(indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def product(
+    indptr: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, x: torch.Tensor
+) -> torch.Tensor:
     """In float64."""
     rows = torch.arange(len(indptr) - 1).repeat_interleave(indptr[1:] - indptr[:-1])
     terms = values.double().reshape(-1, *[1] * (x.dim() - 1)) * x.double()[indices]
@@ -75,7 +87,12 @@ def test_pack_is_the_layout(kind, features, layout, window, device):
     values = torch.randn(count, *features, generator=torch.Generator().manual_seed(2))
     for index in (torch.int32, torch.int64):
         packed = pack_rows(
-            values.to(device), indptr.to(device, index), layout=layout, window=window, fill=-7, budget_bytes=1 << 40
+            values.to(device),
+            indptr.to(device, index),
+            layout=layout,
+            window=window,
+            fill=-7,
+            budget_bytes=1 << 40,
         )
         entry, order = slots(indptr, layout, window)
         padded = torch.cat([values, torch.full((1, *features), -7.0)])
@@ -93,7 +110,9 @@ def test_every_dtype(dtype, layout, window, device):
     count = int(indptr[-1])
     for features in ((), (3,)):
         size = torch.Size((count, *features)).numel() * torch.empty((), dtype=dtype).element_size()
-        bits = torch.randint(0, 2 if dtype == torch.bool else 256, (size,), generator=torch.Generator().manual_seed(3))
+        bits = torch.randint(
+            0, 2 if dtype == torch.bool else 256, (size,), generator=torch.Generator().manual_seed(3)
+        )
         values = bits.to(torch.uint8).view(dtype).view(count, *features).to(device)
         packed = pack_rows(values, indptr.to(device), layout=layout, window=window, budget_bytes=1 << 40)
         assert packed.values.dtype == dtype
@@ -124,7 +143,9 @@ def test_products(kind, dtype, layout, window, device):
         assert out.shape == expected.shape
         assert ((out.cpu().double() - expected).abs() <= eps * (scale + 1e-3)).all()
         for rows in (where[0], where[0].int(), Segments(where[0])):
-            assert torch.equal(out, spmv_csr(rows, where[1], where[2], where[3])), "bits of the packed product"
+            assert torch.equal(out, spmv_csr(rows, where[1], where[2], where[3])), (
+                "bits of the packed product"
+            )
         # A product of parts, and by offsets that nobody validated.
         raw = PackedRows._of(vars(packed) | {"values": packed.values}, layout, 0, None, 0, 0)
         assert torch.equal(out, spmv(raw, where[3]))
@@ -163,7 +184,9 @@ def test_gather(features, dtype, device):
 def test_refresh_fills_the_same_memory(layout, window, device):
     indptr = rows_of("mixed")
     values, _ = entries_of(indptr)
-    packed = pack_rows(values.to(device), indptr.to(device), layout=layout, window=window, budget_bytes=1 << 40)
+    packed = pack_rows(
+        values.to(device), indptr.to(device), layout=layout, window=window, budget_bytes=1 << 40
+    )
     memory, version = packed.values.data_ptr(), packed.values._version
     assert packed.refresh(3 * values.to(device)) is packed
     assert packed.values.data_ptr() == memory

@@ -60,7 +60,7 @@ def _strips(packed: PackedRows, count: int) -> list[PackedRows]:
         widths = [(at[s + 1] - at[s]) // STRIP for s in range(a, b)]
         units = None
         if max(widths) > GROUP:
-            total = sum((w + GROUP - 1) // GROUP for w in widths)
+            total = sum(max((w + GROUP - 1) // GROUP, 1) for w in widths)
             units = units_of((slices[a + 1 : b + 1] - slices[a:b]) // STRIP, total)
         parts.append(
             _part(

@@ -38,9 +38,15 @@ def seen_by_tracer(t: torch.Tensor) -> bool:
     return t.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
+def groups_of(widths: torch.Tensor) -> torch.Tensor:
+    return ((widths + GROUP - 1) // GROUP).clamp(min=1)
+
+
 def units_of(widths: torch.Tensor, count: int) -> torch.Tensor:
-    """[2, count] int32: strip and group of 256 columns of each unit of work, in order."""
-    groups = (widths + GROUP - 1) // GROUP
+    """[2, count] int32: strip and group of 256 columns of each unit of work, in order.
+
+    A strip of empty rows is a unit too: somebody writes its zeros."""
+    groups = groups_of(widths)
     strips = torch.arange(len(widths), device=widths.device)
     strip = strips.repeat_interleave(groups, output_size=count)
     first = groups.cumsum(0) - groups

@@ -7,7 +7,7 @@ import torch
 
 from .aggregate_csr import index_dtype, stable_order
 from .reorder_fake import GROUP, STRIP
-from .reorder_packed import _LAYOUTS, fail, seen_by_tracer, units_of
+from .reorder_packed import _LAYOUTS, fail, groups_of, seen_by_tracer, units_of
 from .segments import Segments
 
 #: A packed copy may take this many times the bytes of what is packed, and 16 MiB.
@@ -130,7 +130,7 @@ def _measure(
         padded = torch.nn.functional.pad(sorted_lengths, (0, strips * STRIP - rows))
         widths = padded.view(strips, STRIP).amax(1) if strips else padded
         slices = torch.nn.functional.pad((widths * STRIP).cumsum(0), (1, 0))
-        size, units = slices[-1], ((widths + GROUP - 1) // GROUP).sum()
+        size, units = slices[-1], groups_of(widths).sum()
     longest = lengths.max() if rows else zero
     falls = (lengths < 0).any().long()
     low = indices.min().long() if indices is not None and entries else zero

@@ -202,7 +202,7 @@ __device__ void move_unit(const MoveArgs& args, int64_t u, Word* tile, int tile_
                             static_cast<int>(strip.width), fill, tile);
       return;
     }
-    const int columns = tile_words / 33 < 32 ? tile_words / 33 : 32;
+    const int columns = tile_words / 32 - 1;  // a power of two, and a word between rows
     for (int64_t c = unit.first; c < unit.last; c += columns) {
       const int64_t left = unit.last - c;
       turn_tile<Word, kPack>(args, strip, position, begin, length, c,
@@ -251,7 +251,7 @@ __device__ void gather_rows(const MoveArgs& args) {
 template <class Word>
 __global__ void __launch_bounds__(kThreads, 4)
     reorder_move(const __grid_constant__ MoveArgs args, const int64_t units) {
-  constexpr int kTileWords = sizeof(Word) > 8 ? 1 : sizeof(Word) == 8 ? 33 * 16 : 33 * 32;
+  constexpr int kTileWords = sizeof(Word) > 8 ? 1 : sizeof(Word) == 8 ? 17 * 32 : 33 * 32;
   __shared__ Word tiles[kWarps][kTileWords];
   if (args.move == Move::gather) {
     gather_rows<Word>(args);

@@ -100,7 +100,8 @@ __device__ void short_rows(const SpmvArgs& args, int64_t c, Acc* products, int* 
       if (entry[k] >= 0)
         products[place(k * kThreads + t)] = product_at<T, Acc>(column[k], value[k], read[k]);
     __syncthreads();
-    const int last = min(before + static_cast<int>(length), from + kTile);
+    const int end = before + static_cast<int>(length), next = from + kTile;
+    const int last = end < next ? end : next;
 #pragma unroll 4
     for (; at < last; ++at) {
       piece = plus(piece, products[place(at - from)]);

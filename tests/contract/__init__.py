@@ -17,6 +17,7 @@ from .attention import (
 from .reduce import DOT, REDUCE, STATS
 from .reduce_histogram import HISTOGRAM
 from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
+from .reorder import GATHER_PACKED, PACK_ROWS, SPMV, SPMV_CSR, UNPACK_ROWS
 from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
 from .topk import TOPK
@@ -49,6 +50,11 @@ OPS: dict[str, Op] = {
     "edge_softmax_grad": EDGE_SOFTMAX_GRAD,
     "gatv2_score": GATV2_SCORE,
     "gatv2_score_grad": GATV2_SCORE_GRAD,
+    "pack_rows": PACK_ROWS,
+    "unpack_rows": UNPACK_ROWS,
+    "gather_packed": GATHER_PACKED,
+    "spmv": SPMV,
+    "spmv_csr": SPMV_CSR,
 }
 
 __all__ = ["OPS", "Call", "Op"]
