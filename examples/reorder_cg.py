@@ -72,9 +72,9 @@ class Matrix:
 
     @staticmethod
     def power_law(n: int, degree: float, device: str, dtype: torch.dtype, seed: int) -> "Matrix":
-        """Ends of edges are node n u^3, numbered at random: degrees fall as rank^(-2/3)."""
+        """Ends of edges are node n u^2, numbered at random: degrees fall as rank^(-1/2)."""
         g = torch.Generator().manual_seed(seed)
-        edges = (torch.rand(2, int(n * degree / 2), generator=g, dtype=torch.float64) ** 3 * n).long()
+        edges = (torch.rand(2, int(n * degree / 2), generator=g, dtype=torch.float64) ** 2 * n).long()
         i, j = torch.randperm(n, generator=g)[edges].to(device)
         i, j = torch.cat([i, j]), torch.cat([j, i])
         key = torch.unique((i * n + j)[i != j])
@@ -225,7 +225,9 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--dtype", default="float64", choices=("float32", "float64"))
     parser.add_argument("--tolerance", type=float, default=1e-6)
     parser.add_argument("--most", type=int, default=400, help="iterations")
-    parser.add_argument("--window", type=int, default=0, help="rows sorted by length together; 0: not sorted")
+    parser.add_argument(
+        "--window", type=int, help="rows sorted by length together, 0: none; by default 4096 for powerlaw"
+    )
     parser.add_argument("--chunks", type=int, default=4, help="of overlapped")
     parser.add_argument("--streams", type=int, default=4)
     option = parser.parse_args(arguments)
@@ -236,10 +238,11 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         if a is None:
             continue
         n = len(a.indptr) - 1
+        window = option.window if option.window is not None else 4096 if name == "powerlaw" else 0
         g = torch.Generator().manual_seed(option.seed)
         b = torch.randn(n, generator=g, dtype=torch.float64).to(device, dtype)
         for variant in VARIANTS if option.variant == "all" else (option.variant,):
-            product = Product(variant, a, option.window or None, option.chunks, option.streams)
+            product = Product(variant, a, window or None, option.chunks, option.streams)
             solver = Solver(product, b)
             iterations, first_ms = whole(lambda s=solver: s.solve(option.tolerance, option.most), device)
             stats = product.cache.stats()
@@ -265,7 +268,6 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     parameters = {
         "dtype": option.dtype,
         "tolerance": option.tolerance,
-        "window": option.window,
         "device": device,
     }
     finish("conjugate gradients", parameters, rows, option.json)

@@ -109,37 +109,81 @@ extern "C" __global__ void force_packed(i64 n, i64 first, const int* indptr, con
   store(walk(position[i], count, load, box, inverse, cut2, shift), i, force, energy);
 }
 
+// 10 bits, each followed by two zeros.
+__device__ __forceinline__ int spread(int v) {
+  v = (v | v << 16) & 0x030000FF;
+  v = (v | v << 8) & 0x0300F00F;
+  v = (v | v << 4) & 0x030C30C3;
+  return (v | v << 2) & 0x09249249;
+}
+
+__device__ __forceinline__ int cell_of(float x, float scale, int side) {
+  return min(max((int)(x * scale), 0), side - 1);
+}
+
+// The Morton code of each atom's cell.
+extern "C" __global__ void cells(i64 n, i64 side, const float4* position, int* code, int* number,
+                                 float inverse) {
+  const i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const float4 a = position[i];
+  const int m = (int)side;
+  const float scale = m * inverse;
+  code[i] = spread(cell_of(a.x, scale, m)) | spread(cell_of(a.y, scale, m)) << 1 |
+            spread(cell_of(a.z, scale, m)) << 2;
+  number[i] = (int)i;
+}
+
+// Three arrays of atoms in another order.
+extern "C" __global__ void renumber(i64 n, const int* order, const float4* a, const float4* b,
+                                    const float4* c, float4* to_a, float4* to_b, float4* to_c) {
+  const i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  const int from = order[i];
+  to_a[i] = a[from];
+  if (b) to_b[i] = b[from];
+  if (c) to_c[i] = c[from];
+}
+
 // Neighbour lists from cells. Atoms stand in the order of their cells: sorted[s] is the position
-// and order[s] the number of the s-th; cell c holds starts[c] .. starts[c + 1]. Without `indices`
-// rows are counted, with them they are filled; in both cases 27 cells in one order.
+// and order[s] the number (or s itself) of the s-th; the cell of code c holds starts[c] .. starts[c
+// + 1]. Without `indices` rows are counted, with them they are filled, as CSR or, with `slices`, in
+// thread-access order from the start; in all cases 27 cells in one order.
 extern "C" __global__ void neighbours(i64 n, i64 side, const float4* sorted, const int* order,
-                                      const int* starts, const int* indptr, int* counts,
-                                      int* indices, float box, float inverse, float reach2) {
+                                      const int* starts, const int* indptr, const i64* slices,
+                                      int* counts, int* indices, float box, float inverse,
+                                      float reach2) {
   const i64 s = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (s >= n) return;
   const float4 a = sorted[s];
-  const int m = (int)side, own = order[s];
+  const int m = (int)side, own = order ? order[s] : (int)s;
   const float scale = m * inverse;
-  const int cx = min(max((int)(a.x * scale), 0), m - 1);
-  const int cy = min(max((int)(a.y * scale), 0), m - 1);
-  const int cz = min(max((int)(a.z * scale), 0), m - 1);
+  const int cx = cell_of(a.x, scale, m), cy = cell_of(a.y, scale, m), cz = cell_of(a.z, scale, m);
   int count = 0;
-  int* to = indices ? indices + indptr[own] : nullptr;
-  for (int dz = -1; dz <= 1; ++dz)
-    for (int dy = -1; dy <= 1; ++dy)
+  const int step = slices ? 32 : 1;
+  int* to = nullptr;
+  if (indices) to = indices + (slices ? slices[own / 32] + own % 32 : indptr[own]);
+  for (int dz = -1; dz <= 1; ++dz) {
+    const int pz = cz + dz, z_cell = pz < 0 ? m - 1 : pz == m ? 0 : pz;
+    const float az = pz < 0 ? a.z + box : pz == m ? a.z - box : a.z;  // the periodic image
+    for (int dy = -1; dy <= 1; ++dy) {
+      const int py = cy + dy, y_cell = py < 0 ? m - 1 : py == m ? 0 : py;
+      const float ay = py < 0 ? a.y + box : py == m ? a.y - box : a.y;
+      const int part = spread(z_cell) << 2 | spread(y_cell) << 1;
       for (int dx = -1; dx <= 1; ++dx) {
-        const int c = ((cz + dz + m) % m * m + (cy + dy + m) % m) * m + (cx + dx + m) % m;
-        const int end = starts[c + 1];
+        const int px = cx + dx, x_cell = px < 0 ? m - 1 : px == m ? 0 : px;
+        const float ax = px < 0 ? a.x + box : px == m ? a.x - box : a.x;
+        const int c = part | spread(x_cell), end = starts[c + 1];
+#pragma unroll 4
         for (int t = starts[c]; t < end; ++t) {
           const float4 b = sorted[t];
-          float x = a.x - b.x, y = a.y - b.y, z = a.z - b.z;
-          x -= box * rintf(x * inverse);
-          y -= box * rintf(y * inverse);
-          z -= box * rintf(z * inverse);
+          const float x = ax - b.x, y = ay - b.y, z = az - b.z;
           if (x * x + y * y + z * z >= reach2 || t == s) continue;
-          if (to) to[count] = order[t];
+          if (to) to[(i64)count * step] = order ? order[t] : t;
           ++count;
         }
       }
+    }
+  }
   if (counts) counts[own] = count;
 }

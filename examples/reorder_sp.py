@@ -12,6 +12,7 @@ A round is a product of 1 - survey over the clauses of every literal, and new su
     cached      the list itself in thread-access order, packed once, through ReorderCache
     redirected  clauses store their surveys where literals will read them: the index moves from loads to
                 stores, and no copy is made
+    sorted      clauses ordered by their lowest variable, once (our radix sort), then as original
 
 Checked: surveys after a few rounds against float64 by the definition. With --solve, an instance of so many
 variables is also decimated, and the assignment is verified clause by clause.
@@ -26,7 +27,7 @@ from reordering_sp import Formula, decimate, reference, row_products, satisfied,
 
 from torch_gpuprims import ReorderCache, overlapped, pack_rows, redirect, reduce
 
-VARIANTS = ("original", "csr", "packed", "overlapped", "cached", "redirected")
+VARIANTS = ("original", "csr", "packed", "overlapped", "cached", "redirected", "sorted")
 kernels = Kernels("reorder_sp.cu")
 
 
@@ -42,7 +43,8 @@ class Propagation:
         chunks: int = 4,
         streams: int = 4,
     ) -> None:
-        self.way, self.formula, self.cache, self.streams = variant, formula, cache, streams
+        self.way, self.cache, self.streams = "original" if variant == "sorted" else variant, cache, streams
+        self.formula = formula
         literals = formula.literals
         self.count, self.rows = literals.shape[1], 2 * formula.variables
         g = torch.Generator().manual_seed(seed)
@@ -209,11 +211,13 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     for variant in VARIANTS if option.variant == "all" else (option.variant,):
         cache = ReorderCache(1 << 32)
 
-        def fresh(variant: str = variant, cache: ReorderCache = cache) -> Propagation:
-            return Propagation(variant, formula, cache, option.seed, option.chunks, option.streams)
+        mine = formula.by_variable() if variant == "sorted" else formula
+
+        def fresh(variant: str = variant, cache: ReorderCache = cache, mine: Formula = mine) -> Propagation:
+            return Propagation(variant, mine, cache, option.seed, option.chunks, option.streams)
 
         sp = fresh()
-        truth = reference(formula, sp.surveys, 3)
+        truth = reference(mine, sp.surveys, 3)
         for _ in range(3):
             sp.round()
         error = float((sp.surveys.double() - truth).abs().max())

@@ -8,67 +8,99 @@ import torch
 from torch_gpuprims import reduce, segment_expand, segment_reduce, sort_by_key
 
 
-def morton_order(position: torch.Tensor, box: float) -> torch.Tensor:
-    """[n] int64: the atoms along a Morton curve of 2^10 cells a side; our radix sort on 30 bits."""
-    cell = (position[:, :3] * (1024 / box)).int().clamp(0, 1023)
+def morton(cell: torch.Tensor) -> torch.Tensor:
+    """[n] int32: the Morton codes of cells [n, 3] int32 below 1024."""
     for shift, mask in ((16, 0x030000FF), (8, 0x0300F00F), (4, 0x030C30C3), (2, 0x09249249)):
         cell = (cell | (cell << shift)) & mask  # spreads 10 bits over 30
-    code = cell[:, 0] | (cell[:, 1] << 1) | (cell[:, 2] << 2)
-    number = torch.arange(len(code), device=code.device, dtype=torch.int32)
-    return sort_by_key(code, number, end_bit=30)[1].long()
+    return cell[:, 0] | (cell[:, 1] << 1) | (cell[:, 2] << 2)
+
+
+@dataclasses.dataclass
+class Cells:
+    """The atoms in the order of their cells, and these along a Morton curve: one sort, ours, of few bits."""
+
+    side: int
+    code: torch.Tensor  # [n] int32, rising
+    order: torch.Tensor  # [n] int32: the atom at each place
+
+    @staticmethod
+    def of(position: torch.Tensor, box: float, reach: float, kernels: Any) -> "Cells":
+        n, side = len(position), int(box / reach)
+        if side < 3 or side > 1024:
+            raise SystemExit(f"the box ({box:.1f}) must be 3 to 1024 times as wide as the reach ({reach})")
+        if position.is_cuda:
+            code, number = torch.empty(2, n, device=position.device, dtype=torch.int32).unbind()
+            kernels("cells", n, n, side, position, code, number, 1 / box)
+        else:
+            code = morton((position[:, :3] * (side / box)).int().clamp(0, side - 1))
+            number = torch.arange(n, dtype=torch.int32)
+        return Cells(side, *sort_by_key(code, number, end_bit=3 * (side - 1).bit_length()))
+
+    def starts(self) -> torch.Tensor:
+        """[codes + 1] int32: where each cell begins."""
+        codes = 1 << 3 * (self.side - 1).bit_length()
+        every = torch.arange(codes + 1, device=self.code.device, dtype=torch.int32)
+        return torch.searchsorted(self.code, every, out_int32=True)
 
 
 @dataclasses.dataclass
 class Lists:
-    """CSR: the atoms within reach of each atom, cell after cell."""
+    """The atoms within reach of each atom, in cell order; CSR, or slices of 32 rows in thread-access order."""
 
     indptr: torch.Tensor  # [n + 1] int32
     indices: torch.Tensor  # int32
+    slices: torch.Tensor | None = None  # [slices + 1] int64
 
     def rows(self, begin: int, end: int) -> "Lists":
         first, last = int(self.indptr[begin]), int(self.indptr[end])
         return Lists(self.indptr[begin : end + 1] - first, self.indices[first:last])
 
     @staticmethod
-    def build(position: torch.Tensor, box: float, reach: float, kernels: Any) -> "Lists":
-        """Waits for the device once, to know how many pairs there are."""
-        n, side = len(position), int(box / reach)
-        if side < 3:
-            raise SystemExit(f"the box ({box:.1f}) must be at least 3 times as wide as the reach ({reach})")
-        cell = (position[:, :3] * (side / box)).int().clamp(0, side - 1)
-        cell = (cell[:, 2] * side + cell[:, 1]) * side + cell[:, 0]
-        number = torch.arange(n, device=cell.device, dtype=torch.int32)
-        bits = max((side**3 - 1).bit_length(), 1)
-        ordered, order = sort_by_key(cell, number, end_bit=bits)
-        cells = torch.arange(side**3 + 1, device=cell.device, dtype=torch.int32)
-        starts = torch.searchsorted(ordered, cells, out_int32=True)
+    def build(
+        position: torch.Tensor, box: float, reach: float, kernels: Any, cells: Cells | None = None,
+        sliced: bool = False,
+    ) -> "Lists":  # fmt: skip
+        """Waits for the device once, to know how many pairs there are. cells: of atoms that stand in their
+        order already."""
+        n, device = len(position), position.device
+        found = cells or Cells.of(position, box, reach, kernels)
+        starts = found.starts()
+        order = None if cells else found.order
         if not position.is_cuda:
-            return Lists._on_cpu(position, box, reach, side, order, cell, starts)
-        by_cell = position[order.long()]
-        counts = torch.empty(n, device=cell.device, dtype=torch.int32)
-        same = (box, 1 / box, reach**2)
-        kernels("neighbours", n, n, side, by_cell, order, starts, None, counts, None, *same)
-        indptr = torch.zeros(n + 1, device=cell.device, dtype=torch.int32)
+            return Lists._on_cpu(position, box, reach, found, starts, order)
+        by_cell = position
+        if order is not None:
+            by_cell = torch.empty_like(position)
+            kernels("renumber", n, n, order, position, None, None, by_cell, None, None)
+        counts = torch.empty(n, device=device, dtype=torch.int32)
+        place, same = (n, found.side, by_cell, order, starts), (box, 1 / box, reach**2)
+        kernels("neighbours", n, *place, None, None, counts, None, *same)
+        indptr = torch.zeros(n + 1, device=device, dtype=torch.int32)
         torch.cumsum(counts, 0, dtype=torch.int32, out=indptr[1:])
-        indices = torch.empty(int(indptr[-1]), device=cell.device, dtype=torch.int32)
-        kernels("neighbours", n, n, side, by_cell, order, starts, indptr, None, indices, *same)
-        return Lists(indptr, indices)
+        slices, size = None, indptr[-1]
+        if sliced:
+            padded = torch.nn.functional.pad(counts, (0, -n % 32)).view(-1, 32)
+            slices = torch.zeros(len(padded) + 1, device=device, dtype=torch.int64)
+            torch.cumsum(padded.amax(1) * 32, 0, dtype=torch.int64, out=slices[1:])
+            size = slices[-1]
+        indices = torch.empty(int(size), device=device, dtype=torch.int32)
+        kernels("neighbours", n, *place, indptr, slices, None, indices, *same)
+        return Lists(indptr, indices, slices)
 
     @staticmethod
     def _on_cpu(
-        position: torch.Tensor, box: float, reach: float, side: int, order: torch.Tensor, cell: torch.Tensor,
-        starts: torch.Tensor,
+        position: torch.Tensor, box: float, reach: float, cells: Cells, starts: torch.Tensor,
+        order: torch.Tensor | None,
     ) -> "Lists":  # fmt: skip
-        n, owners, others = len(position), [], []
-        x, y, z = cell % side, cell // side % side, cell // side**2
+        n, side, owners, others = len(position), cells.side, [], []
+        cell = (position[:, :3] * (side / box)).int().clamp(0, side - 1)
         shifts = [(dx, dy, dz) for dz in (-1, 0, 1) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
-        for dx, dy, dz in shifts:
-            near = (((z + dz) % side) * side + (y + dy) % side) * side + (x + dx) % side
+        for shift in shifts:
+            near = morton((cell + torch.tensor(shift, dtype=torch.int32)) % side).long()
             begin, count = starts[near].long(), (starts[near + 1] - starts[near]).long()
             owner = torch.arange(n).repeat_interleave(count)
-            ends = count.cumsum(0)
-            slot = torch.arange(len(owner)) - (ends - count)[owner] + begin[owner]
-            other = order[slot].long()
+            slot = torch.arange(len(owner)) - (count.cumsum(0) - count)[owner] + begin[owner]
+            other = slot if order is None else order[slot].long()
             d = position[owner, :3] - position[other, :3]
             d -= box * (d * (1 / box)).round()
             close = ((d * d).sum(1) < reach**2) & (owner != other)

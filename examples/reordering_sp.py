@@ -28,6 +28,15 @@ class Formula:
         indptr = torch.searchsorted(rows, counts, out_int32=True)
         return Formula(variables, literals.contiguous(), indptr, edges)
 
+    def by_variable(self) -> "Formula":
+        """The same clauses, each with its lowest variable first, and ordered by that (our radix sort): one
+        edge in three then lies where its literal's neighbours' do."""
+        lowest_first = self.literals.sort(0).values
+        clause = torch.arange(lowest_first.shape[1], device=lowest_first.device, dtype=torch.int32)
+        bits = max((2 * self.variables - 1).bit_length(), 1)
+        order = sort_by_key(lowest_first[0].contiguous(), clause, end_bit=bits)[1]
+        return Formula.of(self.variables, lowest_first[:, order.long()])
+
     @staticmethod
     def random(variables: int, clauses: int, device: str, seed: int) -> "Formula":
         """Three variables each, different ones, negated with probability 1/2."""

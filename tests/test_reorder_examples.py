@@ -71,17 +71,22 @@ def test_md_lists_hold_every_pair_once(place: str) -> None:
     assert torch.equal(found, near.int())
 
 
-def test_morton_order_by_its_definition() -> None:
-    position = torch.rand(500, 4) * 7
-    order = reordering_md.morton_order(position, 7.0)
-    cell = (position[:, :3] * (1024 / 7.0)).int().clamp(0, 1023).tolist()
+@pytest.mark.parametrize("place", DEVICES)
+def test_morton_order_by_its_definition(place: str) -> None:
+    position = (torch.rand(500, 4) * 7).to(place)
+    cells = reordering_md.Cells.of(position, 7.0, 0.5, reorder_md.kernels)
+    cell = (position[:, :3] * (14 / 7.0)).int().clamp(0, 13).tolist()
 
     def code(c: list[int]) -> int:
         return sum((c[d] >> bit & 1) << (3 * bit + d) for bit in range(10) for d in range(3))
 
-    codes = [code(cell[i]) for i in order.tolist()]
+    codes = [code(cell[i]) for i in cells.order.tolist()]
     assert codes == sorted(codes)
-    assert sorted(order.tolist()) == list(range(500))
+    assert codes == cells.code.tolist()
+    assert sorted(cells.order.tolist()) == list(range(500))
+    starts = cells.starts().tolist()
+    assert [starts[c] <= i < starts[c + 1] for i, c in enumerate(codes)] == [True] * 500
+    assert starts[-1] == 500
 
 
 @pytest.mark.parametrize("place", DEVICES)
@@ -90,8 +95,8 @@ def test_sp_variants_agree_and_converge(place: str) -> None:
     named = {row["variant"]: row for row in rows}
     assert set(named) == set(reorder_sp.VARIANTS)
     assert all(row["right"] and row["converged"] for row in rows)
-    # csr multiplies by lanes on CUDA; the others have one order.
-    assert len({(r["rounds"], r["change"]) for v, r in named.items() if v != "csr"}) == 1
+    # csr multiplies by lanes on CUDA, sorted starts from other surveys; the others have one order.
+    assert len({(r["rounds"], r["change"]) for v, r in named.items() if v not in ("csr", "sorted")}) == 1
     # The check before the run has packed the list.
     assert (named["cached"]["misses"], named["cached"]["hits"]) == (1, named["cached"]["rounds"])
 
@@ -101,6 +106,15 @@ def test_sp_decimation_is_verified(place: str) -> None:
     found = reorder_sp.solve_small(600, 4.0, place, 3)
     assert found["right"]
     assert found["rounds"] >= 1
+
+
+def test_sp_sorted_formula_has_the_same_clauses(device: str) -> None:
+    formula = reordering_sp.Formula.random(200, 700, device, 4)
+    other = formula.by_variable()
+    first, second = (sorted(map(sorted, f.literals.t().tolist())) for f in (formula, other))
+    assert first == second
+    assert (other.literals[0].diff() >= 0).all()
+    assert torch.equal(other.indptr, formula.indptr)
 
 
 def test_sp_forced_clauses_and_absent_literals() -> None:

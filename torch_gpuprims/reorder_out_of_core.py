@@ -3,6 +3,8 @@
 import bisect
 import functools
 import math
+import threading
+import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -14,6 +16,8 @@ from .graph import Graph
 from .reorder_overlap import overlapped
 
 _OP = "aggregate_out_of_core"
+_lock = threading.Lock()
+_kept: "weakref.WeakKeyDictionary[Graph, dict[tuple[int, int], list[_Part]]]" = weakref.WeakKeyDictionary()
 
 
 class _Part(NamedTuple):
@@ -57,7 +61,8 @@ def aggregate_out_of_core(
         device: where to aggregate; by default the graph's, if CUDA, else a CUDA device, else the CPU.
         streams: ranges under way beside the one that is aggregated.
 
-    Returns: [num_dst, ...] on the CPU (pinned where the device is CUDA and there is no schedule). Waits for the device. No gradient.
+    Returns: [num_dst, ...] on the CPU (pinned where the device is CUDA and there is no schedule). Waits for
+    the device. No gradient.
 
     Raises:
         RuntimeError: x_host is not on the CPU, needs a gradient, or has too few rows; or the budget does not
@@ -81,11 +86,7 @@ def aggregate_out_of_core(
     place = _place(graph, device)
     x, row_bytes = x_host.detach(), math.prod(x_host.shape[1:]) * x_host.element_size()
     share = budget_bytes // (streams + 1)
-    parts = graph._lazy(
-        (_OP, row_bytes, share, place.type),
-        "the cut into ranges",
-        lambda: _cut(graph, row_bytes, share, streams),
-    )
+    parts = ranges_of(graph, row_bytes, share, streams)
     pinned = place.type == "cuda"
     out = torch.empty((graph.num_dst, *x.shape[1:]), dtype=x.dtype, pin_memory=pinned)
     under_way: deque[torch.cuda.Event] = deque()
@@ -118,6 +119,16 @@ def aggregate_out_of_core(
     if graph._order is None:
         return out
     return torch.empty_like(out).index_copy_(0, graph._order.cpu(), out)
+
+
+def ranges_of(graph: Graph, row_bytes: int, share: int, streams: int) -> list[_Part]:
+    """The ranges for a width and budget, kept as long as the graph."""
+    with _lock:
+        kept = _kept.setdefault(graph, {})
+    with graph._lock, torch.inference_mode(False), torch.no_grad():
+        if (row_bytes, share) not in kept:
+            kept[row_bytes, share] = _cut(graph, row_bytes, share, streams)
+        return kept[row_bytes, share]
 
 
 def _place(graph: Graph, device: torch.device | str | None) -> torch.device:
