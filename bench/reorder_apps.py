@@ -24,7 +24,7 @@ from reordering_sp import Formula
 
 from torch_gpuprims import pack_rows, redirect
 
-ARGUMENTS = {"cg": [], "md": [], "sp": ["--solve", "10000"]}
+ARGUMENTS = {"cg": [], "md": [], "sp": ["--solve", "5000"]}
 SMALL = {
     "cg": ["--size", "0.002", "--most", "100"],
     "md": ["--side", "10", "--steps", "12"],

@@ -45,7 +45,7 @@ class Cells:
 
 @dataclasses.dataclass
 class Lists:
-    """The atoms within reach of each atom, in cell order; CSR, or slices of 32 rows in thread-access order."""
+    """The atoms within reach of each atom, cell by cell; CSR, or slices of 32 rows in thread order."""
 
     indptr: torch.Tensor  # [n + 1] int32
     indices: torch.Tensor  # int32

@@ -127,7 +127,7 @@ def propagate_units(clauses: list[list[int]], fixed: dict[int, int]) -> list[lis
 
 
 def walksat(
-    clauses: list[list[int]], start: dict[int, int], flips: int, seed: int, noise: float = 0.5
+    clauses: list[list[int]], start: dict[int, int], flips: int, seed: int, noise: float = 0.57
 ) -> dict[int, int] | None:
     """Flips variables of unsatisfied clauses: one that breaks nothing, else with `noise` any, else the one
     that breaks least (Selman, Kautz, Cohen 1994)."""
@@ -171,7 +171,7 @@ Solve = Callable[[Formula], tuple[torch.Tensor, torch.Tensor, bool]]
 
 
 def decimate(
-    variables: int, clauses: list[list[int]], solve: Solve, device: str, seed: int, share: float = 0.04,
+    variables: int, clauses: list[list[int]], solve: Solve, device: str, seed: int, share: float = 0.01,
     flips: int = 2_000_000,
 ) -> tuple[list[int] | None, int, str]:  # fmt: skip
     """An assignment of all variables, the rounds, and what was seen.
