@@ -156,12 +156,13 @@ class _Pipeline:
         result = compute(side.block)
         side.computed = torch.cuda.Event()
         side.computed.record(self.main)
-        theirs = {t.untyped_storage().data_ptr() for t in tensors_in((side.block, side.chunk)) if t.is_cuda}
-        for t in tensors_in(result):
-            if (
-                t.is_cuda and t.untyped_storage().data_ptr() in theirs
-            ):  # it outlives the block, and is used here
-                t.record_stream(self.main)
+        mine = [t for t in tensors_in(result) if t.is_cuda]
+        if mine:  # what shares memory with its block outlives it, and is used here
+            block = (t for t in tensors_in((side.block, side.chunk)) if t.is_cuda)
+            theirs = {t.untyped_storage().data_ptr() for t in block}
+            for t in mine:
+                if t.untyped_storage().data_ptr() in theirs:
+                    t.record_stream(self.main)
         return result
 
     def _join(self) -> None:
