@@ -23,6 +23,7 @@ GRAPH = ("graph.py", "graph_build.py", "graph_edges.py", "graph_reorder.py", "gr
 SHARED = {
     "aggregate": (*GRAPH, "nn"),
     "attention": (*GRAPH, "nn", "pyg.py"),
+    "reorder": ("segments.py", "aggregate_csr.py", "aggregate_grad.py"),
     "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
     "topk": ("segments.py",),
 }

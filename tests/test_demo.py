@@ -92,7 +92,7 @@ def test_info_as_json():
     assert found["libraries"][0]["loaded"]
     assert len(found["libraries"][0]["sha256"]) == 64
     assert found["ok"] and all(check["ok"] for check in found["checks"])
-    ops = {"topk", "topk_gate", "segment_topk", "sort", "reduce", "neighbor_aggregate"}
+    ops = {"topk", "topk_gate", "segment_topk", "sort", "reduce", "neighbor_aggregate", "spmv", "spmv_csr"}
     assert {check["op"] for check in found["checks"]} == ops
 
 

@@ -12,6 +12,7 @@ import torch
 from .aggregate import neighbor_aggregate
 from .graph import Graph
 from .reduce import reduce
+from .reorder import pack_rows, spmv, spmv_csr
 from .segments import Segments
 from .sort import sort
 from .topk import TopK, topk
@@ -114,6 +115,22 @@ def aggregate_case(
         lambda: neighbor_aggregate(x, graph, weight),
         lambda: torch.sparse.mm(matrix, x),
     )
+
+
+def spmv_case(
+    label: str, indptr: torch.Tensor, indices: torch.Tensor, packed: bool, device: torch.device
+) -> Case:
+    """A sparse product, of packed rows or of CSR, beside PyTorch's."""
+    generator = torch.Generator().manual_seed(len(indptr))
+    nodes = len(indptr) - 1
+    values = torch.rand(len(indices), generator=generator).to(device)
+    x = torch.rand(nodes, generator=generator).to(device)
+    indptr, indices = indptr.to(device), indices.to(device)
+    matrix, rows = csr_tensor(indptr, indices, values, nodes), Segments(indptr)
+    if not packed:
+        return Case("spmv_csr", label, lambda: spmv_csr(rows, indices, values, x), lambda: matrix @ x)
+    layout = pack_rows(values, rows, indices=indices, layout="sliced")
+    return Case("spmv", label, lambda: spmv(layout, x), lambda: matrix @ x)
 
 
 def random_graph(nodes: int, edges: int) -> tuple[torch.Tensor, torch.Tensor]:

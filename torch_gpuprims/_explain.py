@@ -177,16 +177,28 @@ def _stats(input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> s
     return _reducing(input, 15, _acc(input, False), dim)  # kReduceOps
 
 
+def _reorder(name: str) -> Callable[..., str]:
+    def text(*args: Any, **kwargs: Any) -> str:
+        from . import reorder_explain  # which imports modules that log through this one
+
+        return getattr(reorder_explain, name)(*args, **kwargs)
+
+    return text
+
+
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "argsort": _sorting(False, True),
     "neighbor_aggregate": _neighbor_aggregate,
     "neighbor_attention": _neighbor_attention,
+    "pack_rows": _reorder("pack_rows"),
     "reduce": _reduce,
     "segment_reduce": _segment_reduce,
     "segment_topk": _segment_topk,
     "sort": _sorting(True, True),
     "sort_keys": _sorting(True, False),
+    "spmv": _reorder("spmv"),
+    "spmv_csr": _reorder("spmv_csr"),
     "stats": _stats,
     "topk": _topk,
     "topk_gate": _topk_gate,

@@ -108,6 +108,8 @@ def _cases(device: torch.device) -> list[_compare.Case]:
         _compare.reduce_case(64, 1000, "sum", device),
         _compare.reduce_case(1, 100_000, "logsumexp", device),
         _compare.aggregate_case("500 nodes 4k edges", indptr, indices, 32, device),
+        _compare.spmv_case("500 rows 4k entries", indptr, indices, True, device),
+        _compare.spmv_case("500 rows 4k entries", indptr, indices, False, device),
     ]
 
 

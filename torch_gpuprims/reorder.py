@@ -188,9 +188,12 @@ def spmv_csr(indptr: Offsets, indices: torch.Tensor, values: torch.Tensor, x: to
                 )
             promises = _CHECKED | _SHORT_ROWS * bool(indptr.promises & 4)
     try:
-        return reorder_grad.spmv_csr(offsets, indices, values, x, promises)
+        out = reorder_grad.spmv_csr(offsets, indices, values, x, promises)
     except RuntimeError as error:
         reraise(error)
+    if _explain.enabled:
+        _explain.log("spmv_csr", indptr, indices, values, x)
+    return out
 
 
 def _check_packed(op: str, packed: Any) -> None:

@@ -41,8 +41,7 @@ class PackPlan:
         return self.slots * self.entry_bytes
 
     def check_budget(self, budget: int | None) -> None:
-        if budget is None:
-            budget = BUDGET_TIMES * self.entries * self.entry_bytes + BUDGET_MORE
+        budget = budget_of(self, budget)
         if self.nbytes <= budget:
             return
         formula = f"rows x longest row = {self.rows} x {self.longest}"
@@ -65,6 +64,10 @@ class PackPlan:
         if self.widths is None or self.longest <= GROUP:
             return None
         return units_of(self.widths, self.unit_count)
+
+
+def budget_of(plan: PackPlan, given: int | None) -> int:
+    return BUDGET_TIMES * plan.entries * plan.entry_bytes + BUDGET_MORE if given is None else given
 
 
 def _check(values: torch.Tensor, indptr: Any, indices: Any, layout: str, window: int | None) -> None:

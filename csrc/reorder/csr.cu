@@ -1,12 +1,12 @@
-// The product of CSR rows. A block has 256 consecutive rows: their products go through shared
-// memory in tiles of 2,048 (values and columns arrive in whole lines, whatever the rows' lengths),
-// then a thread a row adds its own up in order (the stream kernel of CSR-Adaptive, Greathouse and
-// Daga, SC 2014, with rows in place of a plan). Rows of more than a group are listed by the look at
-// the offsets, and their groups summed by a warp each.
+// The product of CSR rows. A warp has 32 consecutive rows: their products go through shared memory
+// in tiles of 256 (values and columns arrive in whole lines, whatever the rows' lengths), then a
+// lane a row adds its own up in order: the stream kernel of CSR-Adaptive (Greathouse and Daga, SC
+// 2014), with a warp in place of a block and rows in place of a plan, so that no warp waits for
+// another. Rows of more than a group are listed by the look at the offsets, and their groups summed
+// by a warp each.
 #include <algorithm>
 #include <type_traits>
 
-#include "common/block_scan.cuh"
 #include "common/launch.h"
 #include "reorder/sum.cuh"
 
@@ -14,103 +14,81 @@ namespace gpuprims::reorder {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
 constexpr int kEach = 8;
-constexpr int kTile = kThreads * kEach;
+constexpr int kTile = 32 * kEach;  // products of a warp; a group fits too
 
 __device__ __forceinline__ int64_t offset_at(const Packing& p, int64_t row) {
   return int_at(p.indptr, p.wide, row);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    reorder_csr_check(const __grid_constant__ Packing p, const __grid_constant__ LongRows rows) {
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * kThreads;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  bool bad = false;
-  if (first == 0) bad = offset_at(p, 0) != 0 || offset_at(p, p.rows) != p.entries;
-  for (int64_t row = first; row < p.rows; row += threads) {
-    const int64_t length = offset_at(p, row + 1) - offset_at(p, row);
-    bad |= length < 0 || length > p.entries;
-    if (bad || length <= kGroup) continue;
-    const int64_t groups = (length + kGroup - 1) / kGroup;
-    const int64_t at = atomicAdd(rows.count, static_cast<int>(groups));
-    bad |= at + groups > rows.capacity;  // offsets that fall again
-    for (int64_t g = 0; g < groups && !bad; ++g) rows.list[at + g] = {row, g};
-  }
-  if (bad) atomicOr(rows.flag, 1);
-}
-
 template <class T, class Acc>
-__device__ __forceinline__ Acc product_at(int column, T value, T read) {
-  return column >= 0 ? times(widen(value), widen(read)) : not_a_number<Acc>();
+__device__ __forceinline__ Acc product_at(bool good, T value, T read) {
+  return good ? times(widen(value), widen(read)) : not_a_number<Acc>();
 }
 
 // Spreads rows of 4, 8, 16, 32 products over the banks.
 __device__ __forceinline__ int place(int at) { return at + at / 32; }
 
 template <class T, class Acc>
-__device__ void short_rows(const SpmvArgs& args, int64_t c, Acc* products, int* ends,
-                           uint32_t* words) {
+__device__ __forceinline__ void short_rows(const SpmvArgs& args, int64_t c, Acc* products) {
   const Packing& p = args.p;
   const auto* const values = static_cast<const T*>(args.values);
   const auto* const x = static_cast<const T*>(args.x) + c;
-  const int t = threadIdx.x;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kThreads, row = first + t;
-  const int64_t begin = row < p.rows ? offset_at(p, row) : 0;
-  int64_t length = row < p.rows ? offset_at(p, row + 1) - begin : 0;
-  const bool is_long = length > kGroup;
-  if (is_long) length = 0;
-  // ends[r]: where the rows up to r end, without the long ones.
-  const int before = static_cast<int>(sum_before<kThreads>(static_cast<uint32_t>(length), words));
-  ends[t] = before + static_cast<int>(length);
-  const bool direct = !__syncthreads_or(is_long);
-  const int total = ends[kThreads - 1];
-  const int64_t base = offset_at(p, first);
-  int at = before, done = 0;  // of this thread's row
-  Acc piece = 0, sum = 0;
-  for (int from = 0; from < total; from += kTile) {
-    int64_t entry[kEach];
-    int column[kEach];
-    T value[kEach], read[kEach];
+  const int lane = threadIdx.x % 32, m = static_cast<int>(args.m);
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * kStrip;
+  if (first >= p.rows) return;
+  const int64_t row = first + lane;
+  const int64_t begin = offset_at(p, row < p.rows ? row : p.rows);
+  const int64_t all = offset_at(p, row < p.rows ? row + 1 : p.rows) - begin;
+  const int length = all > kGroup ? kGroup + 1 : static_cast<int>(all);
+  unsigned shorts = __ballot_sync(~0u, length <= kGroup);
+  Acc sum = 0;
+  // Runs of rows between long ones; nearly always one.
+  while (shorts != 0) {
+    const int low = __ffs(static_cast<int>(shorts)) - 1;
+    const unsigned behind = ~shorts >> low;  // the first long row after `low`
+    const int high = behind == 0 ? 32 : low + __ffs(static_cast<int>(behind)) - 1;
+    shorts = high < 32 ? shorts >> high << high : 0;
+    const int64_t base = __shfl_sync(~0u, begin, low);
+    const int total = static_cast<int>(__shfl_sync(~0u, begin + length, high - 1) - base);
+    const bool mine = lane >= low && lane < high;
+    int at = mine ? static_cast<int>(begin - base) : 0, done = 0;
+    const int stop = mine ? at + length : 0;
+    Acc piece = 0;
+    int64_t entry = base + lane;
+    for (int from = 0; from < total; from += kTile, entry += kTile) {
+      int column[kEach];
+      T value[kEach], read[kEach];
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int i = from + k * kThreads + t;
-      entry[k] = i < total ? base + i : -1;
-      if (!direct && i < total) {  // behind long rows: found by search
-        int low = 0, high = kThreads - 1;
-        while (low < high) {
-          const int middle = (low + high) / 2;
-          if (ends[middle] > i)
-            high = middle;
-          else
-            low = middle + 1;
-        }
-        const int row_begin = low > 0 ? ends[low - 1] : 0;
-        entry[k] = offset_at(p, first + low) + (i - row_begin);
+      for (int k = 0; k < kEach; ++k) {
+        const bool there = from + k * 32 + lane < total;
+        column[k] = there ? column_at(args, entry + k * 32) : -1;
       }
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        value[k] = from + k * 32 + lane < total ? load_once(values + entry + k * 32) : T{};
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        read[k] = inside(args, column[k]) ? __ldg(x + static_cast<int64_t>(column[k]) * m) : T{};
+#pragma unroll
+      for (int k = 0; k < kEach; ++k)
+        if (from + k * 32 < total)
+          products[place(k * 32 + lane)] =
+              product_at<T, Acc>(inside(args, column[k]), value[k], read[k]);
+      __syncwarp();
+      const int last = stop < from + kTile ? stop : from + kTile;
+#pragma unroll 2
+      for (; at < last; ++at) {
+        piece = plus(piece, products[place(at - from)]);
+        if (++done % kPiece == 0) sum = plus(sum, piece), piece = 0;
+      }
+      __syncwarp();
     }
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) column[k] = entry[k] >= 0 ? column_at(args, entry[k]) : -1;
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) value[k] = entry[k] >= 0 ? load_once(values + entry[k]) : T{};
-#pragma unroll
-    for (int k = 0; k < kEach; ++k)
-      read[k] = column[k] >= 0 ? x[static_cast<int64_t>(column[k]) * args.m] : T{};
-#pragma unroll
-    for (int k = 0; k < kEach; ++k)
-      if (entry[k] >= 0)
-        products[place(k * kThreads + t)] = product_at<T, Acc>(column[k], value[k], read[k]);
-    __syncthreads();
-    const int end = before + static_cast<int>(length), next = from + kTile;
-    const int last = end < next ? end : next;
-#pragma unroll 4
-    for (; at < last; ++at) {
-      piece = plus(piece, products[place(at - from)]);
-      if (++done % kPiece == 0) sum = plus(sum, piece), piece = 0;
-    }
-    __syncthreads();
+    sum = plus(sum, piece);
   }
-  if (row < p.rows && !is_long)
-    static_cast<T*>(args.out)[row * args.m + c] = narrow<T>(plus(Acc(0), plus(sum, piece)));
+  if (row < p.rows && length <= kGroup)
+    static_cast<T*>(args.out)[row * args.m + c] = narrow<T>(plus(Acc(0), sum));
 }
 
 // A warp sums a group: its products are turned in shared memory, a lane has a piece.
@@ -124,15 +102,15 @@ __device__ void long_group(const SpmvArgs& args, const LongRows& rows, int64_t u
   const int64_t begin = offset_at(args.p, unit.row) + unit.group * kGroup;
   const int64_t left = offset_at(args.p, unit.row + 1) - begin;
   const int count = static_cast<int>(left < kGroup ? left : kGroup);
-#pragma unroll
+#pragma unroll 4
   for (int k = 0; k < kGroup / 32; ++k) {
     const int i = k * 32 + lane;
     Acc product = 0;
     if (i < count) {
       const int column = column_at(args, begin + i);
       const T value = load_once(values + begin + i);
-      const T read = column >= 0 ? x[static_cast<int64_t>(column) * args.m] : T{};
-      product = product_at<T, Acc>(column, value, read);
+      const bool good = inside(args, column);
+      product = product_at<T, Acc>(good, value, good ? x[column * args.m] : T{});
     }
     products[k * 33 + lane] = product;
   }
@@ -154,7 +132,7 @@ __device__ void long_row(const SpmvArgs& args, const LongRows& rows, int64_t u, 
   const int64_t length = offset_at(args.p, unit.row + 1) - offset_at(args.p, unit.row);
   const int64_t groups = (length + kGroup - 1) / kGroup;
   Acc total = 0;
-#pragma unroll 8
+#pragma unroll 4
   for (int64_t g = 0; g < groups; ++g)
     total = plus(total, static_cast<const Acc*>(args.partial)[(u + g) * args.m + c]);
   static_cast<T*>(args.out)[unit.row * args.m + c] = narrow<T>(total);
@@ -163,12 +141,11 @@ __device__ void long_row(const SpmvArgs& args, const LongRows& rows, int64_t u, 
 enum class Phase : int { rows, groups, long_rows };
 
 template <class Acc>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 5 : 3)
     reorder_spmv_csr(const __grid_constant__ SpmvArgs args, const __grid_constant__ LongRows rows,
                      const Phase phase) {
-  __shared__ Acc products[kTile + kTile / 32];
-  __shared__ int ends[kThreads];
-  __shared__ uint32_t words[32];
+  __shared__ Acc tiles[kWarps][kTile + kTile / 32];
+  Acc* const products = tiles[threadIdx.x / 32];
   const int64_t c = blockIdx.y;
   with_element<Acc>(args.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -177,16 +154,14 @@ __global__ void __launch_bounds__(kThreads)
       return;
     }
     if (phase == Phase::rows) {
-      short_rows<T, Acc>(args, c, products, ends, words);
+      short_rows<T, Acc>(args, c, products);
       return;
     }
     const int64_t units = *rows.count;
     if (phase == Phase::groups) {
-      constexpr int kWarps = kThreads / 32;
-      const int warp = threadIdx.x / 32;
-      for (int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + warp; u < units;
+      for (int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; u < units;
            u += static_cast<int64_t>(gridDim.x) * kWarps)
-        long_group<T, Acc>(args, rows, u, c, products + warp * (kGroup + kGroup / 32));
+        long_group<T, Acc>(args, rows, u, c, products);
       return;
     }
     for (int64_t u = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; u < units;
@@ -216,14 +191,6 @@ cudaError_t start(const SpmvArgs& args, const LongRows& rows, int sms, cudaStrea
 }
 
 }  // namespace
-
-cudaError_t launch_csr_check(const Packing& p, const LongRows& rows, cudaStream_t stream) {
-  const auto code = cudaMemsetAsync(rows.flag, 0, 2 * sizeof(int), stream);
-  if (code != cudaSuccess) return code;
-  const int64_t blocks = std::clamp<int64_t>((p.rows + kThreads - 1) / kThreads, 1, 2048);
-  return launch(reorder_csr_check, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream, p,
-                rows);
-}
 
 cudaError_t launch_spmv_csr(const SpmvArgs& args, const LongRows& rows, int sms,
                             cudaStream_t stream) {

@@ -45,7 +45,7 @@ void move_rows(const char* op, MoveArgs args, const Tensor& like, int64_t promis
   if (look) {
     memory = workspace(op, like, 64);
     int* const flag = static_cast<int*>(memory->mutable_data_ptr());
-    check_cuda(op, launch_check(args.p, true, flag, stream));
+    check_cuda(op, launch_check(args.p, true, {flag}, stream));
     raise_if_bad(op, flag, stream);
     args.flag = flag;
   }

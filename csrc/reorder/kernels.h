@@ -7,6 +7,26 @@
 
 namespace gpuprims::reorder {
 
+// CSR: a group of a row of more than kGroup entries.
+struct LongUnit {
+  int64_t row;
+  int64_t group;
+};
+
+struct LongRows {
+  int* flag = nullptr;
+  int* count = nullptr;  // units in the list
+  LongUnit* list = nullptr;
+  int64_t capacity = 0;
+};
+
+inline int64_t long_capacity(int64_t entries) { return entries / (kGroup / 2) + 1; }
+
+// Raises *rows.flag (cleared first) where the packing does not fit itself and, with_rows, indptr;
+// where rows.list is there, lists the long rows (their count is the int behind the flag).
+cudaError_t launch_check(const Packing& p, bool with_rows, const LongRows& rows,
+                         cudaStream_t stream);
+
 enum class Move : int { pack, unpack, gather };
 
 struct MoveArgs {
@@ -26,8 +46,6 @@ struct MoveArgs {
   int64_t source_rows = 0;
 };
 
-// Raises *flag (cleared first) where the packing does not fit itself and, with_rows, indptr.
-cudaError_t launch_check(const Packing& p, bool with_rows, int* flag, cudaStream_t stream);
 cudaError_t launch_move(const MoveArgs& args, cudaStream_t stream);
 
 struct SpmvArgs {
@@ -46,25 +64,7 @@ struct SpmvArgs {
                             // [long units, m]
 };
 
-// CSR: a group of a row of more than kGroup entries.
-struct LongUnit {
-  int64_t row;
-  int64_t group;
-};
-
-struct LongRows {
-  int* flag = nullptr;
-  int* count = nullptr;  // units in the list
-  LongUnit* list = nullptr;
-  int64_t capacity = 0;
-};
-
-inline int64_t long_capacity(int64_t entries) { return entries / (kGroup / 2) + 1; }
-
 cudaError_t launch_spmv(const SpmvArgs& args, cudaStream_t stream);
-// Looks at the offsets and lists the long rows; flag and count are cleared first (one int behind
-// the other).
-cudaError_t launch_csr_check(const Packing& p, const LongRows& rows, cudaStream_t stream);
 cudaError_t launch_spmv_csr(const SpmvArgs& args, const LongRows& rows, int sms,
                             cudaStream_t stream);
 

@@ -12,48 +12,78 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kBatch = 8;  // divides kPiece
+
+// Keeps the compiler from holding eight multiples of a stride in registers.
+template <class P>
+__device__ __forceinline__ P opaque(P at) {
+#if defined(__CUDA_ARCH__)
+  asm("" : "+l"(at));
+#endif
+  return at;
+}
 
 // The sum of columns [first, last) of the strip, for M columns of x from `c` on; a whole row's
-// where that is all of them.
-template <class T, int M, class Acc>
+// where that is all of them. kSliced: slots of a row are 32 apart, and every lane has some; indices
+// are int32. Loads of a batch are all under way before the first product.
+template <class T, int M, bool kSliced, class Acc>
 __device__ __forceinline__ void sum_columns(const SpmvArgs& args, const Strip& strip, int64_t first,
                                             int64_t last, bool active, int64_t c, Acc (&total)[M]) {
-  const auto* const values = static_cast<const T*>(args.values);
+  constexpr int kBatch = M == 1 ? 8 : 4;  // divides kPiece
   const auto* const x = static_cast<const T*>(args.x) + c;
+  const int64_t step = kSliced ? kStrip : strip.stride;
   Acc piece[M], group[M];
 #pragma unroll
   for (int k = 0; k < M; ++k) piece[k] = group[k] = total[k] = 0;
-  int64_t slot = strip.base + first * strip.stride + threadIdx.x % 32;
-  const int64_t step = strip.stride;
-  for (int64_t i = first; i < last; i += kBatch, slot += kBatch * step) {
+  const int64_t begin = strip.base + first * step + threadIdx.x % 32;
+  const T* value_at = static_cast<const T*>(args.values) + begin;
+  const int* column_near = static_cast<const int*>(args.indices) + begin;
+  int64_t slot = begin;
+  for (int64_t i = first; i < last; i += kBatch) {
     int column[kBatch];
     T value[kBatch];
 #pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-      column[b] = active && i + b < last ? column_at(args, slot + b * step) : -1;
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b)
-      value[b] =
-          active && i + b < last ? load_once(static_cast<const T*>(values) + slot + b * step) : T{};
-    T read[kBatch][M];
-#pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const bool inside = column[b] >= 0;
-#pragma unroll
-      for (int k = 0; k < M; ++k)
-        read[b][k] =
-            inside && c + k < args.m ? x[static_cast<int64_t>(column[b]) * args.m + k] : T{};
+      const bool there = i + b < last && (kSliced || active);
+      if constexpr (kSliced) {
+        column[b] = there ? load_once(column_near + b * kStrip) : -1;
+      } else {
+        column[b] = there ? column_at(args, slot) : -1;
+        slot = opaque(slot + step);
+      }
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const bool inside = column[b] >= 0;
+      const bool there = i + b < last && (kSliced || active);
+      if constexpr (kSliced) {
+        value[b] = there ? load_once(value_at + b * kStrip) : T{};
+      } else {
+        value[b] = there ? load_once(value_at) : T{};
+        value_at = opaque(value_at + step);
+      }
+    }
+    T read[kBatch][M];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool good = inside(args, column[b]);
 #pragma unroll
       for (int k = 0; k < M; ++k) {
-        Acc product = inside ? times(widen(value[b]), widen(read[b][k])) : Acc(0);
-        if (column[b] == -2) product = not_a_number<Acc>();
+        const int64_t at = M == 1 ? column[b] : column[b] * args.m + k;  // M = 1 where m is
+        read[b][k] = good && c + k < args.m ? __ldg(x + at) : T{};
+      }
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool good = inside(args, column[b]);
+#pragma unroll
+      for (int k = 0; k < M; ++k) {
+        Acc product = good ? times(widen(value[b]), widen(read[b][k])) : Acc(0);
+        if (!good && column[b] != -1) product = not_a_number<Acc>();
         piece[k] = plus(piece[k], product);
       }
+    }
+    if constexpr (kSliced) {
+      value_at += kBatch * kStrip;
+      column_near += kBatch * kStrip;
     }
     const int64_t done = i + kBatch;
     if (done % kPiece == 0) {
@@ -108,7 +138,10 @@ __device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool c
     }
   } else {
     const int64_t end = cut && first + kGroup < strip.width ? first + kGroup : strip.width;
-    sum_columns<T, M>(args, strip, first, end, active, c, total);
+    if (p.slices && !args.wide_indices)
+      sum_columns<T, M, true>(args, strip, first, end, active, c, total);
+    else
+      sum_columns<T, M, false>(args, strip, first, end, active, c, total);
   }
 #pragma unroll
   for (int k = 0; k < M; ++k) {
@@ -121,7 +154,7 @@ __device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool c
 }
 
 template <class Acc>
-__global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 5 : 3)
     reorder_spmv(const __grid_constant__ SpmvArgs args, const int64_t units, const bool combine) {
   with_element<Acc>(args.dtype, [&](auto zero) {
     using T = decltype(zero);

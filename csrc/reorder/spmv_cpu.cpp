@@ -1,7 +1,6 @@
 // spmv and spmv_csr on the CPU. Sums go by the tree of layout.h, in float32 (float64: in float64),
 // with every product rounded: the bits are those of the GPU.
 #include <limits>
-#include <vector>
 
 #include "reorder/cpu_data.h"
 
@@ -22,74 +21,83 @@ void for_float(ScalarType t, const F& f) {
   f(BFloat16{});
 }
 
-template <class Acc>
-struct Sum {
-  Acc piece = 0, group = 0, total = 0;
-  // Closes what ends with `count` products added.
-  void close(int64_t count) {
-    if (count % kPiece == 0) group += piece, piece = 0;
-    if (count % kGroup == 0) total += group, group = 0;
-  }
-  Acc end() const { return total + (group + piece); }
-};
-
-template <class T>
-void packed_strips(const Packing& p, const T* values, const void* indices, bool wide, const T* x,
-                   int64_t columns, int64_t m, const T* start, T* out) {
-  using Acc = AccOf<T>;
-  torch::stable::parallel_for(
-      0, strips_of(p.rows), strips_a_task(p, 4 * m), [&](int64_t first, int64_t last) {
-        for (int64_t s = first; s < last; ++s) {
-          const Strip strip = strip_at(p, s);
-          const int lanes = static_cast<int>(std::min<int64_t>(kStrip, p.rows - s * kStrip));
-          for (int64_t c = 0; c < m; ++c) {
-            Sum<Acc> sums[kStrip];
-            for (int64_t i = 0; i < strip.width; ++i) {
-              const int64_t slot = strip.base + i * strip.stride;
-              for (int lane = 0; lane < lanes; ++lane) {
-                const int64_t column = int_at(indices, wide, slot + lane);
-                if (column >= 0 && column < columns)
-                  sums[lane].piece +=
-                      static_cast<Acc>(values[slot + lane]) * static_cast<Acc>(x[column * m + c]);
-                else if (column != -1)
-                  sums[lane].piece = std::numeric_limits<Acc>::quiet_NaN();
-              }
-              if ((i + 1) % kPiece == 0)
-                for (int lane = 0; lane < lanes; ++lane) sums[lane].close(i + 1);
-            }
-            for (int lane = 0; lane < lanes; ++lane) {
-              const int64_t at = row_at(p, s * kStrip + lane) * m + c;
-              const Acc sum = sums[lane].end();
-              out[at] = static_cast<T>(start ? static_cast<Acc>(start[at]) + sum : sum);
-            }
-          }
-        }
-      });
+template <class F>
+void for_index(const Tensor& indices, const F& f) {
+  if (indices.scalar_type() == ScalarType::Long) return f(int64_t{});
+  f(int32_t{});
 }
 
 template <class T>
-void csr_rows(const Packing& p, const T* values, const void* indices, bool wide, const T* x,
-              int64_t columns, int64_t m, T* out) {
+constexpr AccOf<T> kNaN = std::numeric_limits<AccOf<T>>::quiet_NaN();
+
+template <class T, class Index>
+void packed_strips(const Packing& p, const T* values, const Index* indices, const T* x,
+                   int64_t columns, int64_t m, const T* start, T* out) {
   using Acc = AccOf<T>;
-  const int64_t mean = p.entries / std::max<int64_t>(p.rows, 1) + 1;
-  const int64_t grain = std::max<int64_t>(1, (1 << 14) / (mean * std::max<int64_t>(m, 1)));
-  torch::stable::parallel_for(0, p.rows, grain, [&](int64_t first, int64_t last) {
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t s = first; s < last; ++s) {
+      const Strip strip = strip_at(p, s);
+      const int lanes = static_cast<int>(std::min<int64_t>(kStrip, p.rows - s * kStrip));
+      for (int64_t c = 0; c < m; ++c) {
+        Acc total[kStrip] = {}, group[kStrip] = {};
+        for (int64_t i = 0; i < strip.width;) {
+          Acc piece[kStrip] = {};
+          const int64_t stop = std::min<int64_t>(i + kPiece, strip.width);
+          for (; i < stop; ++i) {
+            const int64_t slot = strip.base + i * strip.stride;
+            for (int lane = 0; lane < lanes; ++lane) {
+              const Index column = indices[slot + lane];
+              if (column >= 0 && column < columns)
+                piece[lane] +=
+                    static_cast<Acc>(values[slot + lane]) * static_cast<Acc>(x[column * m + c]);
+              else if (column != -1)
+                piece[lane] = kNaN<T>;
+            }
+          }
+          for (int lane = 0; lane < lanes; ++lane) {
+            group[lane] += piece[lane];
+            if (i % kGroup == 0) total[lane] += group[lane], group[lane] = 0;
+          }
+        }
+        for (int lane = 0; lane < lanes; ++lane) {
+          const int64_t at = row_at(p, s * kStrip + lane) * m + c;
+          const Acc sum = total[lane] + group[lane];
+          out[at] = static_cast<T>(start ? static_cast<Acc>(start[at]) + sum : sum);
+        }
+      }
+    }
+  };
+  torch::stable::parallel_for(0, strips_of(p.rows), strips_a_task(p, 4 * m), run);
+}
+
+template <class T, class Index>
+void csr_rows(const Packing& p, const T* values, const Index* indices, const T* x, int64_t columns,
+              int64_t m, T* out) {
+  using Acc = AccOf<T>;
+  const auto run = [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t begin = int_at(p.indptr, p.wide, row), end = int_at(p.indptr, p.wide, row + 1);
       for (int64_t c = 0; c < m; ++c) {
-        Sum<Acc> sum;
-        for (int64_t e = begin; e < end; ++e) {
-          const int64_t column = int_at(indices, wide, e);
-          if (column >= 0 && column < columns)
-            sum.piece += static_cast<Acc>(values[e]) * static_cast<Acc>(x[column * m + c]);
-          else
-            sum.piece = std::numeric_limits<Acc>::quiet_NaN();
-          if ((e + 1 - begin) % kPiece == 0) sum.close(e + 1 - begin);
+        Acc total = 0, group = 0;
+        for (int64_t e = begin; e < end;) {
+          Acc piece = 0;
+          for (const int64_t stop = std::min(e + kPiece, end); e < stop; ++e) {
+            const Index column = indices[e];
+            if (column >= 0 && column < columns)
+              piece += static_cast<Acc>(values[e]) * static_cast<Acc>(x[column * m + c]);
+            else
+              piece = kNaN<T>;
+          }
+          group += piece;
+          if ((e - begin) % kGroup == 0) total += group, group = 0;
         }
-        out[row * m + c] = static_cast<T>(sum.end());
+        out[row * m + c] = static_cast<T>(total + group);
       }
     }
-  });
+  };
+  const int64_t mean = p.entries / std::max<int64_t>(p.rows, 1) + 1;
+  const int64_t grain = std::max<int64_t>(1, (1 << 14) / (mean * std::max<int64_t>(m, 1)));
+  torch::stable::parallel_for(0, p.rows, grain, run);
 }
 
 template <class T>
@@ -117,10 +125,11 @@ Tensor spmv_cpu(const Tensor& values_in, const Tensor& indices_in, const Tensor&
     std::memset(out.mutable_data_ptr(), 0, out.numel() * element_bytes(x.scalar_type()));
   for_float(values.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    packed_strips<T>(p.at, data<T>(values), indices.const_data_ptr(),
-                     indices.scalar_type() == ScalarType::Long, data<T>(x), x.size(0),
-                     features_of(x), start ? data<T>(*start) : nullptr,
-                     static_cast<T*>(out.mutable_data_ptr()));
+    for_index(indices, [&](auto index) {
+      packed_strips(p.at, data<T>(values), data<decltype(index)>(indices), data<T>(x), x.size(0),
+                    features_of(x), start ? data<T>(*start) : nullptr,
+                    static_cast<T*>(out.mutable_data_ptr()));
+    });
   });
   return out;
 }
@@ -141,9 +150,10 @@ Tensor spmv_csr_cpu(const Tensor& indptr_in, const Tensor& indices_in, const Ten
   if (out.numel() == 0) return out;
   for_float(values.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
-    csr_rows<T>(p.at, data<T>(values), indices.const_data_ptr(),
-                indices.scalar_type() == ScalarType::Long, data<T>(x), x.size(0), features_of(x),
-                static_cast<T*>(out.mutable_data_ptr()));
+    for_index(indices, [&](auto index) {
+      csr_rows(p.at, data<T>(values), data<decltype(index)>(indices), data<T>(x), x.size(0),
+               features_of(x), static_cast<T*>(out.mutable_data_ptr()));
+    });
   });
   return out;
 }

@@ -56,7 +56,7 @@ Tensor spmv_cuda(const Tensor& values_in, const Tensor& indices_in, const Tensor
   if (!(promises & kChecked) || raise_on_bad_data()) {
     memory = workspace(op, x, 64);
     int* const flag = static_cast<int*>(memory->mutable_data_ptr());
-    check_cuda(op, launch_check(p.at, false, flag, stream));
+    check_cuda(op, launch_check(p.at, false, {flag}, stream));
     raise_if_bad(op, flag, stream);
     args.flag = flag;
     if (order && out.numel() > 0)  // rows may repeat
@@ -100,7 +100,7 @@ Tensor spmv_csr_cuda(const Tensor& indptr_in, const Tensor& indices_in, const Te
     rows.count = rows.flag + 1;
     rows.list = reinterpret_cast<LongUnit*>(at + list);
     args.partial = at + sums;
-    check_cuda(op, launch_csr_check(p.at, rows, stream));
+    check_cuda(op, launch_check(p.at, true, rows, stream));
     raise_if_bad(op, rows.flag, stream);
     args.flag = rows.flag;
   }

@@ -76,12 +76,15 @@ __device__ __forceinline__ Acc not_a_number() {
   return static_cast<Acc>(__int_as_float(0x7fc00000));
 }
 
-// An index as the kernels keep it: below `columns`, -1 (nothing), or -2 (outside of x).
+// An index as the kernels keep it: in 32 bits, with -2 for what they do not hold.
 __device__ __forceinline__ int column_at(const SpmvArgs& args, int64_t at) {
-  const int64_t column = args.wide_indices
-                             ? load_once(static_cast<const long long*>(args.indices) + at)
-                             : load_once(static_cast<const int*>(args.indices) + at);
-  return column >= -1 && column < args.columns ? static_cast<int>(column) : -2;
+  if (!args.wide_indices) return load_once(static_cast<const int*>(args.indices) + at);
+  const long long column = load_once(static_cast<const long long*>(args.indices) + at);
+  return column >= -1 && column <= INT32_MAX ? static_cast<int>(column) : -2;
+}
+
+__device__ __forceinline__ bool inside(const SpmvArgs& args, int column) {
+  return static_cast<unsigned>(column) < static_cast<unsigned>(args.columns);
 }
 
 // Every result, where the data is bad.

@@ -173,7 +173,7 @@ void check_products(const Rows& rows, int64_t m, std::mt19937& random) {
     slots[s] = e < 0 ? -1 : indices[e];
   }
   alignas(16) int flag[4] = {1, 1, 1, 1};
-  launch_check(rows.p, true, flag, nullptr);
+  launch_check(rows.p, true, {flag}, nullptr);
   expect(flag[0] == 0, "a good packing was found bad");
   SpmvArgs args;
   args.p = rows.p;
@@ -191,6 +191,7 @@ void check_products(const Rows& rows, int64_t m, std::mt19937& random) {
   launch_spmv(args, nullptr);
   Packing csr = rows.p;
   csr.order = nullptr, csr.slices = nullptr, csr.units = nullptr;
+  csr.longest = csr.entries;
   LongRows long_rows;
   long_rows.flag = flag;
   long_rows.count = flag + 1;
@@ -198,7 +199,7 @@ void check_products(const Rows& rows, int64_t m, std::mt19937& random) {
   std::vector<LongUnit> list(long_rows.capacity);
   std::vector<T> sums(long_rows.capacity * m);
   long_rows.list = list.data();
-  launch_csr_check(csr, long_rows, nullptr);
+  launch_check(csr, true, long_rows, nullptr);
   expect(flag[0] == 0, "good offsets were found bad");
   args.p = csr;
   args.values = values.data();
@@ -226,7 +227,7 @@ void check_bad(std::mt19937& random) {
     if (kind == 3) rows.slices[1] -= 32;
     if (kind == 4) rows.order[1] = -7;
     alignas(16) int flag[4];
-    launch_check(rows.p, true, flag, nullptr);
+    launch_check(rows.p, true, {flag}, nullptr);
     expect(flag[0] != 0, "bad data was found good: " + std::to_string(kind));
     const auto values = random_bytes(rows.p.entries * 4, random);
     std::vector<unsigned char> packed(rows.p.slots * 4);
@@ -244,7 +245,7 @@ void check_bad(std::mt19937& random) {
     std::vector<LongUnit> list(long_capacity(rows.p.entries));
     long_rows.flag = flag, long_rows.count = flag + 1;
     long_rows.list = list.data(), long_rows.capacity = static_cast<int64_t>(list.size());
-    launch_csr_check(rows.p, long_rows, nullptr);
+    launch_check(rows.p, true, long_rows, nullptr);
     expect(flag[0] != 0, "bad offsets were found good");
   }
 }
