@@ -90,7 +90,8 @@ def read(file: Path) -> list[dict[str, Any]]:
         if wanted and rows:
             value = float(entry["Metric Value"].replace(",", ""))
             scale = {"Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "us": 1e3, "usecond": 1e3, "ms": 1e6}
-            kernel = entry["Kernel Name"].split("(")[0].split("<")[0].split("::")[-1].removeprefix("void ")
+            kernel = entry["Kernel Name"].replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+            kernel = kernel.split("(")[0].split("<")[0].removeprefix("void ").split("::")[-1]
             row = rows[-1].setdefault("kernels", {}).setdefault(kernel, {})
             row[wanted] = row.get(wanted, 0) + value * scale.get(entry["Metric Unit"], 1)
     return rows

@@ -146,13 +146,13 @@ extern "C" __global__ void renumber(i64 n, const int* order, const float4* a, co
 }
 
 // Neighbour lists from cells. Atoms stand in the order of their cells: sorted[s] is the position
-// and order[s] the number (or s itself) of the s-th; the cell of code c holds starts[c] .. starts[c
-// + 1]. Without `indices` rows are counted, with them they are filled, as CSR or, with `slices`, in
-// thread-access order from the start; in all cases 27 cells in one order.
+// and order[s] the number (or s itself) of the s-th; the cell of code c begins at starts[c].
+// Without `indices` rows are counted. With them they are filled, as CSR; or, where `width` is not
+// 0, counted and filled at once in thread-access order: slices of 32 rows, each of `width` slots,
+// of which a longer row fills `width` (its count tells). In all cases 27 cells in one order.
 extern "C" __global__ void neighbours(i64 n, i64 side, const float4* sorted, const int* order,
-                                      const int* starts, const int* indptr, const i64* slices,
-                                      int* counts, int* indices, float box, float inverse,
-                                      float reach2) {
+                                      const int* starts, const int* indptr, i64 width, int* counts,
+                                      int* indices, float box, float inverse, float reach2) {
   const i64 s = blockIdx.x * (i64)blockDim.x + threadIdx.x;
   if (s >= n) return;
   const float4 a = sorted[s];
@@ -160,9 +160,9 @@ extern "C" __global__ void neighbours(i64 n, i64 side, const float4* sorted, con
   const float scale = m * inverse;
   const int cx = cell_of(a.x, scale, m), cy = cell_of(a.y, scale, m), cz = cell_of(a.z, scale, m);
   int count = 0;
-  const int step = slices ? 32 : 1;
+  const int step = width ? 32 : 1, most = width ? (int)width : 1 << 30;
   int* to = nullptr;
-  if (indices) to = indices + (slices ? slices[own / 32] + own % 32 : indptr[own]);
+  if (indices) to = indices + (width ? own / 32 * (32 * width) + own % 32 : (i64)indptr[own]);
   for (int dz = -1; dz <= 1; ++dz) {
     const int pz = cz + dz, z_cell = pz < 0 ? m - 1 : pz == m ? 0 : pz;
     const float az = pz < 0 ? a.z + box : pz == m ? a.z - box : a.z;  // the periodic image
@@ -179,7 +179,7 @@ extern "C" __global__ void neighbours(i64 n, i64 side, const float4* sorted, con
           const float4 b = sorted[t];
           const float x = ax - b.x, y = ay - b.y, z = az - b.z;
           if (x * x + y * y + z * z >= reach2 || t == s) continue;
-          if (to) to[(i64)count * step] = order ? order[t] : t;
+          if (to && count < most) to[(i64)count * step] = order ? order[t] : t;
           ++count;
         }
       }

@@ -76,15 +76,19 @@ class Simulation:
     def rebuild(self) -> None:
         s = self.state
         if self.lists is not None:
-            step = s.position - self.built
-            self.moved = max(self.moved, float((step - s.box * (step / s.box).round()).norm(dim=1).max()))
+            step = s.position.sub(self.built)  # positions are wrapped below, after a rebuild's steps
+            self.moved = max(self.moved, float(step.square_().sum(1).max()) ** 0.5)
         s.position.remainder_(s.box)
         cells = None
         if self.sorts:
             cells = Cells.of(s.position, s.box, CUTOFF + SKIN, kernels)
             self.renumber(cells)
         self.built.copy_(s.position)
-        self.lists = Lists.build(s.position, s.box, CUTOFF + SKIN, kernels, cells, self.way == "sorted")
+        reach = CUTOFF + SKIN
+        if self.way == "sorted" and cells is not None and s.position.is_cuda:
+            self.lists = Lists.build_sliced(s.position, s.box, reach, kernels, cells, self.lists)
+        else:
+            self.lists = Lists.build(s.position, s.box, reach, kernels, cells)
         if self.way in ("packed", "overlapped"):
             self.redirect_lists()
 

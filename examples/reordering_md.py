@@ -57,11 +57,10 @@ class Lists:
 
     @staticmethod
     def build(
-        position: torch.Tensor, box: float, reach: float, kernels: Any, cells: Cells | None = None,
-        sliced: bool = False,
-    ) -> "Lists":  # fmt: skip
-        """Waits for the device once, to know how many pairs there are. cells: of atoms that stand in their
-        order already."""
+        position: torch.Tensor, box: float, reach: float, kernels: Any, cells: Cells | None = None
+    ) -> "Lists":
+        """CSR. Waits for the device once, to know how many pairs there are. cells: of atoms that stand in
+        their order already."""
         n, device = len(position), position.device
         found = cells or Cells.of(position, box, reach, kernels)
         starts = found.starts()
@@ -74,18 +73,37 @@ class Lists:
             kernels("renumber", n, n, order, position, None, None, by_cell, None, None)
         counts = torch.empty(n, device=device, dtype=torch.int32)
         place, same = (n, found.side, by_cell, order, starts), (box, 1 / box, reach**2)
-        kernels("neighbours", n, *place, None, None, counts, None, *same)
-        indptr = torch.zeros(n + 1, device=device, dtype=torch.int32)
-        torch.cumsum(counts, 0, dtype=torch.int32, out=indptr[1:])
-        slices, size = None, indptr[-1]
-        if sliced:
-            padded = torch.nn.functional.pad(counts, (0, -n % 32)).view(-1, 32)
-            slices = torch.zeros(len(padded) + 1, device=device, dtype=torch.int64)
-            torch.cumsum(padded.amax(1) * 32, 0, dtype=torch.int64, out=slices[1:])
-            size = slices[-1]
-        indices = torch.empty(int(size), device=device, dtype=torch.int32)
-        kernels("neighbours", n, *place, indptr, slices, None, indices, *same)
-        return Lists(indptr, indices, slices)
+        kernels("neighbours", n, *place, None, 0, counts, None, *same)
+        indptr = offsets(counts)
+        indices = torch.empty(int(indptr[-1]), device=device, dtype=torch.int32)
+        kernels("neighbours", n, *place, indptr, 0, None, indices, *same)
+        return Lists(indptr, indices)
+
+    @staticmethod
+    def build_sliced(
+        position: torch.Tensor, box: float, reach: float, kernels: Any, cells: Cells, old: "Lists | None"
+    ) -> "Lists":
+        """Slices of one width, written in a single pass over the cells, into the memory of `old` where that
+        is wide enough: empty slots are never read, so they cost memory alone. Waits for the device once."""
+        n, device = len(position), position.device
+        width = 0 if old is None or old.slices is None else len(old.indices) // (-(-n // 32) * 32)
+        indices = None if old is None else old.indices
+        starts, counts = cells.starts(), torch.empty(n, device=device, dtype=torch.int32)
+        while True:
+            if width:
+                place = (n, cells.side, position, None, starts, None)
+                kernels("neighbours", n, *place, width, counts, indices, box, 1 / box, reach**2)
+                longest = int(counts.max())
+                if longest <= width:
+                    break
+                width = longest + longest // 4
+            else:
+                width = 96
+            slots = -(-n // 32) * 32 * width
+            indices = torch.empty(slots, device=device, dtype=torch.int32)
+        assert indices is not None
+        slices = torch.arange(0, len(indices) + 1, 32 * width, device=device)
+        return Lists(offsets(counts), indices, slices)
 
     @staticmethod
     def _on_cpu(
@@ -110,6 +128,13 @@ class Lists:
         indptr = torch.zeros(n + 1, dtype=torch.int32)
         torch.cumsum(torch.bincount(owner, minlength=n), 0, dtype=torch.int32, out=indptr[1:])
         return Lists(indptr, other.int())
+
+
+def offsets(counts: torch.Tensor) -> torch.Tensor:
+    """[n + 1] int32"""
+    out = torch.zeros(len(counts) + 1, device=counts.device, dtype=torch.int32)
+    torch.cumsum(counts, 0, dtype=torch.int32, out=out[1:])
+    return out
 
 
 def _pairs(d: torch.Tensor, cut2: float, shift: float) -> tuple[torch.Tensor, torch.Tensor]:

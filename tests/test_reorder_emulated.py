@@ -19,7 +19,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not compiler:
         pytest.skip("no g++")
     folder = tmp_path_factory.mktemp("emulated_reorder")
-    texts = {name: (ROOT / f"csrc/reorder/{name}.cu").read_text() for name in ("check", "copy", "csr", "spmv")}
+    texts = {
+        name: (ROOT / f"csrc/reorder/{name}.cu").read_text() for name in ("check", "copy", "csr", "spmv")
+    }
     texts["main"] = f'#include "{HERE}/emulator/reorder.cpp"\n'
     includes = [f"-I{path}" for path in (HERE / "emulator", HERE / "emulator/half", ROOT / "csrc")]
     flags = ["-std=c++20", "-O2", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
