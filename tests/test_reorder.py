@@ -1,5 +1,10 @@
 """Packing, gathering and the products over packed and CSR rows, against loops in Python and float64."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -14,6 +19,7 @@ from torch_gpuprims import (
     unpack_rows,
 )
 
+HERE = Path(__file__).parent
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 BITS = (torch.uint8, torch.bool, torch.int16, torch.int32, torch.int64, torch.complex64, torch.complex128)
 LAYOUTS = [("padded", None), ("sliced", None), ("sliced", 64)]
@@ -143,9 +149,8 @@ def test_products(kind, dtype, layout, window, device):
         assert out.shape == expected.shape
         assert ((out.cpu().double() - expected).abs() <= eps * (scale + 1e-3)).all()
         for rows in (where[0], where[0].int(), Segments(where[0])):
-            assert torch.equal(out, spmv_csr(rows, where[1], where[2], where[3])), (
-                "bits of the packed product"
-            )
+            for ids in (where[1], where[1].int()):
+                assert torch.equal(out, spmv_csr(rows, ids, *where[2:])), "bits of the packed product"
         # A product of parts, and by offsets that nobody validated.
         raw = PackedRows._of(vars(packed) | {"values": packed.values}, layout, 0, None, 0, 0)
         assert torch.equal(out, spmv(raw, where[3]))
@@ -217,3 +222,22 @@ def test_capture_of_refresh_and_product(layout, window):
         values.mul_(factor)
         graph.replay()
         assert torch.equal(out, spmv_csr(indptr, indices, values, x))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_forced_kernels_give_the_same_bits():
+    code = (
+        "import torch, torch_gpuprims as g, test_reorder as t\n"
+        "for kind in t.KINDS:\n"
+        "    p = t.rows_of(kind).cuda(); v, i = (e.cuda() for e in t.entries_of(p.cpu()))\n"
+        "    x = torch.arange(97.0, device='cuda', dtype=torch.float64).sin()\n"
+        "    i = i.int(); print(g.spmv_csr(p, i, v, x).tolist())\n"
+        "    print(g.spmv_csr(p, i, v.half(), x.half()).tolist())\n"
+    )
+    printed = set()
+    for name in ("lane", "stream", ""):
+        env = {**os.environ, "GPUPRIMS_SPMV_CSR_ALGO": name, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
+        printed.add(done.stdout)
+    assert len(printed) == 1

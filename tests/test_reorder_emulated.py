@@ -10,6 +10,7 @@ import torch
 from test_topk_emulated import HERE, ROOT, cuda_headers
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+KERNELS = ("check", "copy", "csr", "spmv")
 
 
 @pytest.fixture(scope="session")

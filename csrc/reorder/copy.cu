@@ -16,7 +16,7 @@ int64_t units_of(const Packing& p) {
   return p.slices ? strips : strips * ((p.longest + kGroup - 1) / kGroup);
 }
 
-// A row of the result takes `group` lanes; four rows are on their way in each.
+// A row of the result takes `group` lanes; some rows are on their way in each.
 template <class Word>
 __device__ void gather_rows(const MoveArgs& args) {
   const auto* const from = static_cast<const Word*>(args.from);
@@ -24,7 +24,7 @@ __device__ void gather_rows(const MoveArgs& args) {
   const int group = lanes_for(args.words), each = kThreads / group;
   const int own = threadIdx.x / group, first_word = threadIdx.x % group;
   const Pattern fill = fill_pattern(args);
-  constexpr int kRows = 4;
+  constexpr int kRows = sizeof(Word) == 4 ? 8 : 4;
   for (int64_t first = static_cast<int64_t>(blockIdx.x) * each * kRows; first < args.count;
        first += static_cast<int64_t>(gridDim.x) * each * kRows) {
     int64_t source[kRows];
@@ -55,9 +55,8 @@ __device__ void gather_rows(const MoveArgs& args) {
 
 template <class Word>
 __global__ void __launch_bounds__(kThreads, 4)
-    reorder_move(const __grid_constant__ MoveArgs args, const int64_t units) {
-  constexpr int kTileWords = sizeof(Word) > 8 ? 1 : sizeof(Word) == 8 ? 17 * 32 : 33 * 32;
-  __shared__ Word tiles[kWarps][kTileWords];
+    reorder_move(const __grid_constant__ MoveArgs args, const int64_t units, const int each) {
+  __shared__ Word tiles[kWarps][kTileWords<Word>];
   if (args.move == Move::gather) {
     gather_rows<Word>(args);
     return;
@@ -72,29 +71,33 @@ __global__ void __launch_bounds__(kThreads, 4)
     return;
   }
   Word* const tile = tiles[threadIdx.x / 32];
-  const int64_t u = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * kUnits<Word>;
+  const int64_t u = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * each;
   if (u >= units) return;
   if (args.move == Move::pack)
-    move_units<Word, true>(args, u, units, tile, kTileWords);
+    move_units<Word, true>(args, u, units, each, tile, kTileWords<Word>);
   else
-    move_units<Word, false>(args, u, units, tile, kTileWords);
+    move_units<Word, false>(args, u, units, each, tile, kTileWords<Word>);
 }
 
 template <class Word>
 cudaError_t start(const MoveArgs& args, cudaStream_t stream) {
   int64_t units = 0, blocks;
+  int each = 1;  // units of a warp
   if (args.move == Move::gather) {
-    const int64_t rows = std::max<int64_t>(4 * kThreads / std::min<int64_t>(args.words, 32), 1);
+    const int64_t rows = std::max<int64_t>(8 * kThreads / std::min<int64_t>(args.words, 32), 1);
     blocks = std::min<int64_t>((args.count + rows - 1) / rows, 1 << 22);
   } else {
     units = units_of(args.p);
-    constexpr int kBlockUnits = kWarps * kUnits<Word>;
-    blocks = (units + kBlockUnits - 1) / kBlockUnits;
+    // Several at once where they will mostly fit the tile.
+    const bool fit = units > 0 && args.words == 1 &&
+                     args.p.entries / units * kUnits<Word> <= kTileWords<Word> * 9 / 10;
+    if (fit) each = kUnits<Word>;
+    blocks = (units + kWarps * each - 1) / (kWarps * each);
   }
   if (args.flag) blocks = std::max<int64_t>(blocks, 1);  // somebody fills
   if (blocks == 0) return cudaSuccess;
   return launch(reorder_move<Word>, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
-                args, units);
+                args, units, each);
 }
 
 }  // namespace

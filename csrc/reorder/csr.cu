@@ -42,6 +42,13 @@ __device__ __forceinline__ void short_rows(const SpmvArgs& args, int64_t c, Acc*
   const int64_t begin = offset_at(p, row < p.rows ? row : p.rows);
   const int64_t all = offset_at(p, row < p.rows ? row + 1 : p.rows) - begin;
   const int length = all > kGroup ? kGroup + 1 : static_cast<int>(all);
+  if (args.by_lane) {
+    if (row >= p.rows || length > kGroup) return;
+    const Acc sum = sum_slots<Acc, 1>(args, values + begin,
+                                      static_cast<const int*>(args.indices) + begin, length);
+    static_cast<T*>(args.out)[row] = narrow<T>(sum);
+    return;
+  }
   unsigned shorts = __ballot_sync(~0u, length <= kGroup);
   Acc sum = 0;
   // Runs of rows between long ones; nearly always one.

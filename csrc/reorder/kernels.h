@@ -60,6 +60,7 @@ struct SpmvArgs {
   const void* start = nullptr;  // [rows, m]
   void* out = nullptr;          // [rows, m]
   const int* flag = nullptr;
+  bool by_lane = false;     // CSR: rows are short, m is 1, indices are int32
   void* partial = nullptr;  // sums of groups, in the accumulator's type: packed [units, 32, m], CSR
                             // [long units, m]
 };

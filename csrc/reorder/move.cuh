@@ -9,6 +9,10 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 template <class Word>
 constexpr int kUnits = sizeof(Word) == 8 ? 2 : 4;  // of a warp
+template <class Word>
+constexpr int kTileWords = sizeof(Word) > 8    ? 1
+                           : sizeof(Word) == 8 ? 17 * 32
+                                               : 33 * 32;
 
 struct alignas(16) Word16 {
   uint64_t low, high;
@@ -72,44 +76,6 @@ __device__ __forceinline__ int lanes_for(int64_t n) {
   return lanes;
 }
 
-template <class Word, bool kPack>
-__device__ void turn_tile(const MoveArgs& args, const Strip& strip, int64_t position, int64_t begin,
-                          int64_t length, int64_t first, int n, Word fill, Word* tile) {
-  const auto* const from = static_cast<const Word*>(args.from);
-  auto* const to = static_cast<Word*>(args.to);
-  const int lane = threadIdx.x % 32;
-  const int group = lanes_for(n), pitch = group == 1 ? 1 : group + 1;
-  const int row_step = 32 / group, column = lane % group;
-  const bool written = args.p.slices || position < args.p.rows;
-  const int64_t slot = strip.base + first * strip.stride + lane;
-  if constexpr (!kPack) {
-#pragma unroll 4
-    for (int j = 0; j < n; ++j)
-      if (first + j < length) tile[lane * pitch + j] = from[slot + j * strip.stride];
-    __syncwarp();
-  }
-#pragma unroll 4
-  for (int step = 0; step < group; ++step) {
-    const int row = step * row_step + lane / group;
-    const int64_t at = __shfl_sync(~0u, begin, row) + first + column;
-    const int64_t own = __shfl_sync(~0u, length, row);
-    const bool there = column < n && first + column < own;
-    if (!there) continue;
-    if constexpr (kPack)
-      tile[row * pitch + column] = from[at];
-    else
-      to[at] = tile[row * pitch + column];
-  }
-  __syncwarp();
-  if constexpr (kPack) {
-    for (int j = 0; j < n; ++j) {
-      const Word word = first + j < length ? tile[lane * pitch + j] : fill;
-      if (written) to[slot + j * strip.stride] = word;
-    }
-    __syncwarp();
-  }
-}
-
 // Copies a word to shared memory; seen after copies_done. Asynchronous where the card can: then a
 // warp has all of its loads under way and holds none in registers.
 template <class Word>
@@ -133,8 +99,49 @@ __device__ __forceinline__ void copies_done() {
   __syncwarp();
 }
 
-// kStrips whole strips at once, whose values fit the tile side by side; false where they do not. In
-// order, rows are read (or written) as one run; otherwise some lanes a row.
+template <class Word, bool kPack>
+__device__ void turn_tile(const MoveArgs& args, const Strip& strip, int64_t position, int64_t begin,
+                          int64_t length, int64_t first, int n, Word fill, Word* tile) {
+  const auto* const from = static_cast<const Word*>(args.from);
+  auto* const to = static_cast<Word*>(args.to);
+  const int lane = threadIdx.x % 32;
+  const int group = lanes_for(n), pitch = group == 1 ? 1 : group + 1;
+  const int row_step = 32 / group, column = lane % group;
+  const bool written = args.p.slices || position < args.p.rows;
+  const int64_t slot = strip.base + first * strip.stride + lane;
+  if constexpr (!kPack) {
+#pragma unroll 4
+    for (int j = 0; j < n; ++j)
+      if (first + j < length) copy_word(tile + lane * pitch + j, from + slot + j * strip.stride);
+    copies_done();
+  }
+#pragma unroll 4
+  for (int step = 0; step < group; ++step) {
+    const int row = step * row_step + lane / group;
+    const int64_t at = __shfl_sync(~0u, begin, row) + first + column;
+    const int64_t own = __shfl_sync(~0u, length, row);
+    const bool there = column < n && first + column < own;
+    if (!there) continue;
+    if constexpr (kPack)
+      copy_word(tile + row * pitch + column, from + at);
+    else
+      to[at] = tile[row * pitch + column];
+  }
+  if constexpr (kPack)
+    copies_done();
+  else
+    __syncwarp();
+  if constexpr (kPack) {
+    for (int j = 0; j < n; ++j) {
+      const Word word = first + j < length ? tile[lane * pitch + j] : fill;
+      if (written) to[slot + j * strip.stride] = word;
+    }
+    __syncwarp();
+  }
+}
+
+// kStrips whole strips at once, whose values fit the tile side by side; false where they do not.
+// Rows that follow one another are read (or written) as one run; otherwise some lanes a row.
 template <class Word, bool kPack, int kStrips>
 __device__ bool move_strips(const MoveArgs& args, int64_t u, int64_t units, Word fill, Word* tile,
                             int tile_words) {
@@ -144,7 +151,8 @@ __device__ bool move_strips(const MoveArgs& args, int64_t u, int64_t units, Word
   int64_t base[kStrips], begin[kStrips];
   int length[kStrips], width[kStrips], at[kStrips];
   int64_t stride = kStrip, first_strip = 0;
-  bool fits = true;
+  int64_t first_row = 0;
+  bool fits = true, in_order = true;
 #pragma unroll
   for (int q = 0; q < kStrips; ++q) {
     Strip strip;
@@ -160,6 +168,8 @@ __device__ bool move_strips(const MoveArgs& args, int64_t u, int64_t units, Word
   for (int q = 0; q < kStrips; ++q) {
     const int64_t position = (first_strip + q) * kStrip + lane;
     const int64_t row = position < p.rows ? row_at(p, position) : p.rows;
+    if (q == 0) first_row = __shfl_sync(~0u, row, 0);
+    in_order &= row == first_row + q * kStrip + lane || position >= p.rows;
     begin[q] = int_at(p.indptr, p.wide, row);
     const int64_t end = int_at(p.indptr, p.wide, row < p.rows ? row + 1 : row);
     length[q] = static_cast<int>(end - begin[q]);
@@ -177,11 +187,12 @@ __device__ bool move_strips(const MoveArgs& args, int64_t u, int64_t units, Word
     total += __shfl_sync(~0u, sum, 31);
   }
   if (!fits || total > tile_words) return false;
+  in_order = __all_sync(~0u, in_order);  // a sort leaves most equal rows where they are
   const auto* const from = static_cast<const Word*>(args.from);
   auto* const to = static_cast<Word*>(args.to);
   // CSR side of the copy, into the tile or out of it.
   const auto each_row = [&](auto copy) {
-    if (!p.order) {
+    if (in_order) {
       const int64_t run = __shfl_sync(~0u, begin[0], 0);
 #pragma unroll 4
       for (int i = lane; i < total; i += 32) copy(run + i, i);
@@ -281,7 +292,7 @@ __device__ void move_unit(const MoveArgs& args, int64_t u, Word fill, Word* tile
 
 // Units from `u` on, those of a warp: as many together as the tile holds.
 template <class Word, bool kPack>
-__device__ void move_units(const MoveArgs& args, int64_t u, int64_t units, Word* tile,
+__device__ void move_units(const MoveArgs& args, int64_t u, int64_t units, int each, Word* tile,
                            int tile_words) {
   const Word fill = kPack ? fill_pattern(args).template word<Word>(0) : Word{};
   if constexpr (sizeof(Word) <= 8) {
@@ -289,7 +300,7 @@ __device__ void move_units(const MoveArgs& args, int64_t u, int64_t units, Word*
         move_strips<Word, kPack, kUnits<Word>>(args, u, units, fill, tile, tile_words))
       return;
   }
-  for (int64_t last = u + kUnits<Word> < units ? u + kUnits<Word> : units; u < last; ++u) {
+  for (int64_t last = u + each < units ? u + each : units; u < last; ++u) {
     if constexpr (sizeof(Word) <= 8) {
       if (args.words == 1 && move_strips<Word, kPack, 1>(args, u, units, fill, tile, tile_words))
         continue;

@@ -22,44 +22,29 @@ __device__ __forceinline__ P opaque(P at) {
   return at;
 }
 
-// The sum of columns [first, last) of the strip, for M columns of x from `c` on; a whole row's
-// where that is all of them. kSliced: slots of a row are 32 apart, and every lane has some; indices
-// are int32. Loads of a batch are all under way before the first product.
-template <class T, int M, bool kSliced, class Acc>
+// The same as sum_slots in any layout, with indices of any type and for M columns of x from `c` on.
+template <class T, int M, class Acc>
 __device__ __forceinline__ void sum_columns(const SpmvArgs& args, const Strip& strip, int64_t first,
                                             int64_t last, bool active, int64_t c, Acc (&total)[M]) {
   constexpr int kBatch = M == 1 ? 8 : 4;  // divides kPiece
   const auto* const x = static_cast<const T*>(args.x) + c;
-  const int64_t step = kSliced ? kStrip : strip.stride;
   Acc piece[M], group[M];
 #pragma unroll
   for (int k = 0; k < M; ++k) piece[k] = group[k] = total[k] = 0;
-  const int64_t begin = strip.base + first * step + threadIdx.x % 32;
-  const T* value_at = static_cast<const T*>(args.values) + begin;
-  const int* column_near = static_cast<const int*>(args.indices) + begin;
-  int64_t slot = begin;
+  int64_t slot = strip.base + first * strip.stride + threadIdx.x % 32;
+  const T* value_at = static_cast<const T*>(args.values) + slot;
   for (int64_t i = first; i < last; i += kBatch) {
     int column[kBatch];
     T value[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const bool there = i + b < last && (kSliced || active);
-      if constexpr (kSliced) {
-        column[b] = there ? load_once(column_near + b * kStrip) : -1;
-      } else {
-        column[b] = there ? column_at(args, slot) : -1;
-        slot = opaque(slot + step);
-      }
+      column[b] = i + b < last && active ? column_at(args, slot) : -1;
+      slot = opaque(slot + strip.stride);
     }
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
-      const bool there = i + b < last && (kSliced || active);
-      if constexpr (kSliced) {
-        value[b] = there ? load_once(value_at + b * kStrip) : T{};
-      } else {
-        value[b] = there ? load_once(value_at) : T{};
-        value_at = opaque(value_at + step);
-      }
+      value[b] = i + b < last && active ? load_once(value_at) : T{};
+      value_at = opaque(value_at + strip.stride);
     }
     T read[kBatch][M];
 #pragma unroll
@@ -80,10 +65,6 @@ __device__ __forceinline__ void sum_columns(const SpmvArgs& args, const Strip& s
         if (!good && column[b] != -1) product = not_a_number<Acc>();
         piece[k] = plus(piece[k], product);
       }
-    }
-    if constexpr (kSliced) {
-      value_at += kBatch * kStrip;
-      column_near += kBatch * kStrip;
     }
     const int64_t done = i + kBatch;
     if (done % kPiece == 0) {
@@ -138,10 +119,14 @@ __device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool c
     }
   } else {
     const int64_t end = cut && first + kGroup < strip.width ? first + kGroup : strip.width;
-    if (p.slices && !args.wide_indices)
-      sum_columns<T, M, true>(args, strip, first, end, active, c, total);
-    else
-      sum_columns<T, M, false>(args, strip, first, end, active, c, total);
+    if (M == 1 && p.slices && !args.wide_indices && strip.width <= INT32_MAX) {
+      const int64_t slot = strip.base + first * kStrip + lane;
+      total[0] = sum_slots<Acc, kStrip>(args, static_cast<const T*>(args.values) + slot,
+                                        static_cast<const int*>(args.indices) + slot,
+                                        static_cast<int>(end - first));
+    } else {
+      sum_columns<T, M>(args, strip, first, end, active, c, total);
+    }
   }
 #pragma unroll
   for (int k = 0; k < M; ++k) {

@@ -6,6 +6,8 @@
 namespace gpuprims::reorder {
 namespace {
 
+constexpr int64_t kLaneMean = 12;  // entries a row up to which a lane reads its own
+
 int64_t accumulator_bytes(ScalarType t) { return t == ScalarType::Double ? 8 : 4; }
 
 void raise_if_bad(const char* op, const int* flag, cudaStream_t stream) {
@@ -73,6 +75,16 @@ Tensor spmv_cuda(const Tensor& values_in, const Tensor& indices_in, const Tensor
   return out;
 }
 
+// Which kernel short rows take, whose bits are the same: GPUPRIMS_SPMV_CSR_ALGO forces one.
+bool reads_by_lane(const SpmvArgs& args) {
+  static const std::string forced = [] {
+    const char* const text = std::getenv("GPUPRIMS_SPMV_CSR_ALGO");
+    return std::string(text ? text : "");
+  }();
+  if (args.m != 1 || args.wide_indices || forced == "stream") return false;
+  return forced == "lane" || args.p.entries <= kLaneMean * args.p.rows;
+}
+
 Tensor spmv_csr_cuda(const Tensor& indptr_in, const Tensor& indices_in, const Tensor& values_in,
                      const Tensor& x_in, int64_t promises) {
   constexpr auto op = "spmv_csr";
@@ -86,6 +98,7 @@ Tensor spmv_csr_cuda(const Tensor& indptr_in, const Tensor& indices_in, const Te
   Tensor out = rows_like(op, x, p.at.rows);
   SpmvArgs args = args_for(op, values, indices, x, out);
   args.p = p.at;
+  args.by_lane = reads_by_lane(args);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> memory;
   LongRows rows;

@@ -3,6 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "reorder/kernels.h"
 
 namespace gpuprims::reorder {
@@ -85,6 +87,66 @@ __device__ __forceinline__ int column_at(const SpmvArgs& args, int64_t at) {
 
 __device__ __forceinline__ bool inside(const SpmvArgs& args, int column) {
   return static_cast<unsigned>(column) < static_cast<unsigned>(args.columns);
+}
+
+// The sum of a lane's `count` slots, kStep apart, times a vector x; indices are int32. Packed slots
+// (kStep 32) are as many in every lane, and -1 among their indices is empty; rows of CSR (kStep 1)
+// share lines with their neighbours', so that L1 is worth its while. The loads of a batch are all
+// under way before the first product.
+template <class Acc, int kStep, class T>
+__device__ __forceinline__ Acc sum_slots(const SpmvArgs& args, const T* value, const int* column,
+                                         int count) {
+  constexpr bool kPacked = kStep > 1;
+  constexpr int kBatch = 8;  // divides kPiece
+  const auto* const x = static_cast<const T*>(args.x);
+  const auto columns = static_cast<unsigned>(args.columns);
+  Acc piece = 0, group = 0, total = 0;
+  unsigned worst = 0;  // of index + 1
+  const auto batch = [&](int i, auto full) {
+    int c[kBatch];
+    T v[kBatch], read[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const bool there = full || i + b < count;
+      c[b] = -1;
+      if (there) c[b] = kPacked ? load_once(column + b * kStep) : __ldg(column + b * kStep);
+      if (!kPacked && there && c[b] < 0) c[b] = -2;
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      v[b] = T{};
+      if (full || i + b < count)
+        v[b] = kPacked ? load_once(value + b * kStep) : __ldg(value + b * kStep);
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      read[b] = static_cast<unsigned>(c[b]) < columns ? __ldg(x + c[b]) : T{};
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const unsigned next = static_cast<unsigned>(c[b]) + 1;
+      worst = worst > next ? worst : next;
+      if (static_cast<unsigned>(c[b]) < columns)
+        piece = plus(piece, times(widen(v[b]), widen(read[b])));
+    }
+    value += kBatch * kStep;
+    column += kBatch * kStep;
+  };
+  const auto close = [&](int done) {
+    if (done % kPiece != 0) return;
+    group = plus(group, piece), piece = 0;
+    if (done % kGroup == 0) total = plus(total, group), group = 0;
+  };
+  int i = 0;
+  for (; kPacked && i + kBatch <= count; i += kBatch) {
+    batch(i, std::true_type{});
+    close(i + kBatch);
+  }
+  for (; i < count; i += kBatch) {
+    batch(i, std::false_type{});
+    close(i + kBatch);
+  }
+  total = plus(total, plus(group, piece));
+  return worst > columns ? not_a_number<Acc>() : total;
 }
 
 // Every result, where the data is bad.

@@ -207,6 +207,7 @@ void check_products(const Rows& rows, int64_t m, std::mt19937& random) {
   args.start = nullptr;
   args.out = from_csr.data();
   args.partial = sums.data();
+  args.by_lane = m == 1 && random() % 2;
   launch_spmv_csr(args, long_rows, 1, nullptr);
   for (int64_t row = 0; row < rows.p.rows; ++row)
     for (int64_t c = 0; c < m; ++c) {
