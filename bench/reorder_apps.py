@@ -81,15 +81,21 @@ def main() -> None:
     results: dict[str, Any] = {"torch": torch.__version__}
     if option.device != "cpu":
         results["device"] = torch.cuda.get_device_name()
+    failed: list[str] = []
     for name, module in MODULES.items():
         if option.only in (None, name):
             words = (SMALL if option.small else ARGUMENTS)[name]
-            results[name] = module.main(["--device", option.device, *words])
+            try:
+                results[name] = module.main(["--device", option.device, *words])
+            except SystemExit as error:  # a wrong result: the others are still run
+                failed.append(str(error))
     if option.only in (None, "cpu"):
         results["cpu"] = both_devices(option.small, option.device)
         table("reordering on the device and on the CPU", results["cpu"])
     if option.json:
         option.json.write_text(json.dumps(results, indent=1))
+    if failed:
+        raise SystemExit("; ".join(failed))
 
 
 if __name__ == "__main__":
