@@ -20,6 +20,9 @@ from .reorder import (
     spmv_csr,
     unpack_rows,
 )
+from .reorder_cache import CacheStats, ReorderCache
+from .reorder_out_of_core import aggregate_out_of_core
+from .reorder_overlap import overlapped
 from .segments import Segments
 from .sort import (
     SegmentSort,
@@ -40,11 +43,13 @@ from .topk_streaming import StreamingTopK
 
 __version__ = "0.1.0"
 __all__ = [
+    "CacheStats",
     "Graph",
     "PackedGather",
     "PackedRows",
     "Redirect",
     "Reduction",
+    "ReorderCache",
     "SegmentSort",
     "Segments",
     "Sort",
@@ -52,6 +57,7 @@ __all__ = [
     "StreamingTopK",
     "TopK",
     "TopKGate",
+    "aggregate_out_of_core",
     "approx_topk",
     "argsort",
     "bincount",
@@ -65,6 +71,7 @@ __all__ = [
     "merge_topk",
     "neighbor_aggregate",
     "neighbor_attention",
+    "overlapped",
     "pack_rows",
     "redirect",
     "reduce",
