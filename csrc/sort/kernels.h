@@ -33,7 +33,7 @@ struct SortArgs {
   int bytes = 4;  // of an element
   int begin_bit = 0;
   int end_bit = 32;
-  int64_t keep = 0;  // block_row: of each row only so many are written, one row behind
+  int64_t keep = 0;  // warp_row, block_row: of each row only so many are written, one row behind
                      // another; 0: all
   bool wide_index = true;
   bool packed = false;  // records are (32-bit key, 32-bit index) in 64 bits

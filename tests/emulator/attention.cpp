@@ -83,10 +83,15 @@ struct Walk {
                        p.channels, partial, p.checked, false, 2, runs)),
         space(plan.space_bytes) {
     if (plan.space_bytes == 0) return;
-    hubs = {reinterpret_cast<int*>(space.at), reinterpret_cast<unsigned long long*>(space.at + 8),
-            reinterpret_cast<Chunk*>(space.at + plan.chunks_at), plan.capacity,
-            runs ? reinterpret_cast<int64_t*>(space.at + plan.starts_at) : nullptr, plan.runs,
-            plan.run_work, space.at + plan.partial_at, space.at + 16};
+    hubs = {reinterpret_cast<int*>(space.at),
+            reinterpret_cast<unsigned long long*>(space.at + 8),
+            reinterpret_cast<Chunk*>(space.at + plan.chunks_at),
+            plan.capacity,
+            runs ? reinterpret_cast<int64_t*>(space.at + plan.starts_at) : nullptr,
+            plan.runs,
+            plan.run_work,
+            space.at + plan.partial_at,
+            space.at + 16};
     check(launch_prepare(csr, hubs, false, nullptr));
   }
 };
@@ -165,7 +170,8 @@ int main() {
     const Walk by_source(p, transpose, vector, width + p.heads, true);
     b.hubs = by_source.hubs;
     check(launch_backward(dtype, by_source.plan, b, nullptr));
-    SoftmaxArgs sums{csr, p.heads, grad_score.at, nullptr, nullptr, grad_dst.at, dtype, forward.hubs};
+    SoftmaxArgs sums{csr,     p.heads,     grad_score.at, nullptr,
+                     nullptr, grad_dst.at, dtype,         forward.hubs};
     check(launch_softmax(dtype == Dtype::f64 ? dtype : Dtype::f32, forward.plan, sums, nullptr));
 
     // Without the transposed graph.
@@ -211,8 +217,9 @@ int main() {
     g.hubs = v2_t.hubs;
     check(launch_gatv2(dtype, v2_t.plan, g, nullptr));
 
-    for (const Memory* m : {&out, &lse, &grad_x, &grad_src, &grad_dst, &grad_edge, &direct_dst, &direct_edge, &alpha,
-                            &grad_alpha, &score, &v2_src, &v2_dst, &v2_att, &v2_edge})
+    for (const Memory* m :
+         {&out, &lse, &grad_x, &grad_src, &grad_dst, &grad_edge, &direct_dst, &direct_edge, &alpha,
+          &grad_alpha, &score, &v2_src, &v2_dst, &v2_att, &v2_edge})
       m->write();
   }
 }
