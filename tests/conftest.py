@@ -7,13 +7,11 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from devices import DEVICES
 
 hypothesis.settings.register_profile("default", deadline=None, max_examples=60)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
-
-no_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_cuda])]
 
 
 @pytest.fixture(params=DEVICES, scope="session")

@@ -21,9 +21,9 @@ def _pairs(parts: list[np.ndarray], add: Callable[..., np.ndarray]) -> np.ndarra
     return parts[0]
 
 
-def strided_class(step: int, n: int, itemsize: int, acc: np.dtype) -> bool:
+def strided_class(step: int, n: int) -> bool:
     """Which of the two trees `reduce` takes, by the distance of reduced elements."""
-    return (n > 1 and step != 1) or (acc == np.float64 and n <= SLOTS * 16 // itemsize)
+    return n > 1 and step != 1
 
 
 def tree(

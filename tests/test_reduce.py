@@ -150,7 +150,7 @@ def test_sums_follow_the_written_tree(dtype: torch.dtype, device: str) -> None:
         x = make((2, n), dtype, device, n) * 3
         values = (x.cpu() if dtype in (torch.float32, torch.float64) else x.cpu().float()).numpy()
         for source, dim in ((x, 1), (x.t().contiguous(), 0), (x.t().contiguous().t(), 1)):
-            strided = strided_class(source.stride(dim), n, dtype.itemsize, values.dtype)
+            strided = strided_class(source.stride(dim), n)
             want = torch.from_numpy(tree(values, dtype.itemsize, strided=strided).astype(acc))
             got = gp.reduce(source, "sum", dim)
             assert torch.equal(got.cpu(), want.to(dtype)), (n, dim)
@@ -162,7 +162,7 @@ def test_float64_sum_of_float32(device: str) -> None:
     for n in (5, 128, 1000, 5000, 40_000):
         x = make((2, n), torch.float32, device, n)
         for source, dim in ((x, 1), (x.t().contiguous(), 0)):
-            strided = strided_class(source.stride(dim), n, 4, np.dtype(np.float64))
+            strided = strided_class(source.stride(dim), n)
             want = torch.from_numpy(tree(x.cpu().double().numpy(), 4, strided=strided))
             got = gp.reduce(source, "sum", dim, dtype=torch.float64)
             assert got.dtype == torch.float64 and torch.equal(got.cpu(), want)

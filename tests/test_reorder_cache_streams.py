@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from conftest import no_cuda
+from devices import no_cuda
 from reorder_blocks import KIB, Packed, pair
 
 from torch_gpuprims import ReorderCache

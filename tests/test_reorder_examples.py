@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DEVICES
+from devices import DEVICES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import reorder_cg

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICES, no_cuda
+from devices import DEVICES, no_cuda
 
 from torch_gpuprims import (
     Graph,

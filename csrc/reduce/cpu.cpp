@@ -210,7 +210,7 @@ constexpr bool kFloating = std::is_floating_point_v<T> || kHalf<T>;
 
 template <class T>
 void run_additive(const ReduceArgs& args) {
-  const bool strided = has_strided_tree(args.layout, args.dtype, args.acc);
+  const bool strided = has_strided_tree(args.layout);
   const auto run = [&]<class A>(A) {
     reduce_columns<T>(
         args, CpuAdditive<T, A>{args.product, args.transform, strided}, [&](int64_t at, A state) {

@@ -62,7 +62,7 @@ struct ReduceProblem {
   int sms = 132;
   Dtype acc = Dtype::f32;  // i64: elements are looked at as integers
   bool aligned = true;     // the input's address, to 16 bytes
-  bool short_rows = true;  // there is packed_rows for them; otherwise strided takes them
+  bool short_rows = true;  // there is packed_rows for them; otherwise long_rows takes them
   int state_bytes = 4;
   int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
 };
@@ -109,7 +109,7 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
 // Which kernels there are for elements accumulated in `acc`.
 inline void set_lanes(ReduceProblem& p, Dtype acc) {
   p.acc = acc;
-  p.short_rows = acc != Dtype::f64;  // not worth kernels of their own
+  p.short_rows = acc != Dtype::f64;  // not worth kernels of their own: a warp a row
   p.state_bytes = state_bytes(p.family, acc);
 }
 
@@ -124,10 +124,8 @@ constexpr int strided_columns(ReduceFamily family, Dtype dtype, Dtype acc) {
   return 4;
 }
 
-// Which of the two trees of docs/reduce.md a sum has: no kernel for short rows adds in float64.
-inline bool has_strided_tree(const ReduceLayout& l, Dtype dtype, Dtype acc) {
-  return !l.contiguous() || (acc == Dtype::f64 && l.n <= kSlots * reduce_vector(dtype));
-}
+// Which of the two trees of docs/reduce.md a sum has.
+inline bool has_strided_tree(const ReduceLayout& l) { return !l.contiguous(); }
 
 inline int floor_power(int64_t x, int64_t most) {
   return static_cast<int>(std::bit_floor<uint64_t>(std::max<int64_t>(std::min(x, most), 1)));
@@ -186,7 +184,7 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
     return (threads + plan.columns - 1) / plan.columns * ((pieces + rows - 1) / rows);
   };
   const int least = 64 / (plan.shared ? kRowLanes : 1);
-  while (plan.columns * plan.rows > least && blocks() < 2 * p.sms) {
+  while (plan.columns * plan.rows > least && 2 * blocks() < 3 * p.sms) {
     if (plan.columns > plan.rows && plan.columns > 8)
       plan.columns /= 2;
     else if (plan.rows > 4 && !plan.shared)
@@ -265,7 +263,7 @@ inline ReducePlan plan_reduce(const ReduceProblem& p) {
     const bool tiny = p.acc == Dtype::i64 && l.n < plan.vector && l.n > 1;  // of no whole vector
     if (p.short_rows && !tiny && l.n <= reduce_tuning::kPackedSlots * most)
       return plan_packed(p, plan);
-    if (l.n > most) return plan_long(p, plan);
+    if (l.n > most || (!p.short_rows && l.n > 0)) return plan_long(p, plan);
   }
   return plan_strided(p, plan);
 }
