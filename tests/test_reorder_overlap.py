@@ -148,7 +148,7 @@ def test_out_of_core_has_the_same_bits(device: str, reduce: str, dtype: torch.dt
     expected = neighbor_aggregate(x.to(device), graph, weight, reduce).cpu()
     row = 24 * x.element_size()
     for budget, streams in ((3 * 800 * row + 3 * 40000, 2), (4 * 2000 * row + 400000, 3)):
-        found = aggregate_out_of_core(x, graph, weight, reduce, budget_bytes=budget, streams=streams)
+        found = aggregate_out_of_core(x, graph, weight, reduce, budget_bytes=budget, streams=streams, device=device)
         assert torch.equal(found, expected)
     assert max(map(len, reorder_out_of_core._kept[graph].values())) > 1
 
@@ -169,7 +169,7 @@ def test_out_of_core_runs_of_rows_are_copied_as_they_lie(device: str) -> None:
     src = (dst + torch.tensor([-1, 0, 1]).repeat(n)).clamp(0, n - 1)
     graph = Graph.from_coo(torch.stack([src, dst]).to(device), n)
     x = torch.randn(n, 4)
-    found = aggregate_out_of_core(x, graph, budget_bytes=3 * 16 * 200 + 20_000)
+    found = aggregate_out_of_core(x, graph, budget_bytes=3 * 16 * 200 + 20_000, device=device)
     assert torch.equal(found, neighbor_aggregate(x.to(device), graph).cpu())
     (parts,) = reorder_out_of_core._kept[graph].values()
     assert len(parts) > 2
@@ -181,7 +181,7 @@ def test_out_of_core_follows_a_schedule(device: str) -> None:
     order = torch.randperm(500, generator=torch.Generator().manual_seed(5)).to(device)
     scheduled = graph.reorder(order=order)
     x, weight = torch.randn(700, 8), torch.randn(graph.num_edges).to(device)
-    found = aggregate_out_of_core(x, scheduled, weight, budget_bytes=150_000)
+    found = aggregate_out_of_core(x, scheduled, weight, budget_bytes=150_000, device=device)
     assert torch.equal(found, neighbor_aggregate(x.to(device), graph, weight).cpu())
 
 
