@@ -1,39 +1,26 @@
 """The attention kernels on the host, a fiber a thread, under AddressSanitizer, against the CPU kernels."""
 
-import os
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
+import emulate
 import numpy as np
 import pytest
 import torch
-from test_topk_emulated import cuda_headers
+from emulate import HERE, compile_program, on_the_host
 
 import torch_gpuprims.attention  # noqa: F401  registers the ops
 
 raw = torch.ops.gpuprims
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 DTYPES = {torch.float16: 8, torch.bfloat16: 9, torch.float32: 10, torch.float64: 11}  # enum Dtype
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 @pytest.fixture(scope="session")
 def attention_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
     target = tmp_path_factory.mktemp("emulated_attention") / "emulated_attention"
-    includes = [f"-I{path}" for path in (HERE / "emulator", ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
-    source = HERE / "emulator/attention.cpp"
-    command = [compiler, *flags, "-isystem", cuda_headers(), *includes, source, "-o", target]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    return compile_program(target, [HERE / "emulator/attention.cpp"])
 
 
 def make(
@@ -110,15 +97,13 @@ def run(program: Path, problems: list[dict]) -> list[list[torch.Tensor]]:
         sent += struct.pack("11q2d", *numbers, p["slope"], p["dropout"])
         for t in (*p["graph"], *(p[name] for name in TENSORS)):
             sent += t.contiguous().view(torch.uint8).numpy().tobytes()
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([program], input=sent, capture_output=True, env=env, timeout=900)
-    assert done.returncode == 0, done.stderr.decode()[:4000]
+    out = emulate.run(program, sent=sent)
     at, results = 0, []
     for p in problems:
         got = []
         for name, e in zip(NAMES, expected(p), strict=True):
             size = e.numel() * e.element_size()
-            part = torch.frombuffer(bytearray(done.stdout[at : at + size]), dtype=torch.uint8)
+            part = torch.frombuffer(bytearray(out[at : at + size]), dtype=torch.uint8)
             at += size
             got.append(part.view(e.dtype).reshape(e.shape))
             finite = e.double().abs()[e.isfinite()]
@@ -127,7 +112,7 @@ def run(program: Path, problems: list[dict]) -> list[list[torch.Tensor]]:
             wrong = ~torch.isclose(got[-1].double(), e.double(), rtol=0, atol=bound, equal_nan=True)
             assert not wrong.any(), (name, p["sizes"], p["dtype"], got[-1][wrong][:5], e[wrong][:5])
         results.append(got)
-    assert at == len(done.stdout)
+    assert at == len(out)
     return results
 
 

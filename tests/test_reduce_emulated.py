@@ -1,21 +1,19 @@
 """Kernels of the reductions on the host, a fiber a thread, under AddressSanitizer, beside the CPU's."""
 
 import math
-import os
-import shutil
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from emulate import HERE, ROOT, compile_program, on_the_host
+from emulate import run as run_program
 from test_reduce import make
-from test_topk_emulated import HERE, ROOT, cuda_headers
 
 from torch_gpuprims import reduce_fake as codes
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 
 STATS, DOT = len(codes.NAMES), len(codes.NAMES) + 1
 HALF = """
@@ -27,11 +25,6 @@ inline __half __float2half_rn(float x) { return {static_cast<_Float16>(x)}; }
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kernels, compiled by g++ with the emulator in place of CUDA."""
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
-    headers = cuda_headers()
     folder = tmp_path_factory.mktemp("emulated")
     (folder / "reduce").mkdir()
     for file in (ROOT / "csrc/reduce").glob("*.*h"):
@@ -46,13 +39,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(
         '#include "common/launch.h"\n' + "".join(kernels) + f'#include "{HERE}/emulator/reduce.cpp"\n'
     )
-    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
-    target = folder / "emulated_reduce"
-    command = [compiler, *flags, *includes, source, "-o", target]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    return compile_program(folder / "emulated_reduce", [source], [folder])
 
 
 @dataclass
@@ -96,10 +83,7 @@ class Case:
 
 def run(program: Path, cases: list[Case], tmp_path: Path) -> None:
     (tmp_path / "cases").write_bytes(b"".join(case.packed() for case in cases))
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    command = [program, tmp_path / "cases", tmp_path / "results"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900)
-    assert done.returncode == 0, done.stderr[:4000]
+    run_program(program, tmp_path / "cases", tmp_path / "results")
     results = (tmp_path / "results").read_bytes()
     at = 0
     for case in cases:

@@ -1,16 +1,11 @@
 """Kernels of segment_reduce and segment_expand on the host, a fiber a thread, under AddressSanitizer."""
 
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import torch
-from test_topk_emulated import HERE, ROOT, cuda_headers
+from emulate import ALIGNED, HERE, ROOT, compile_program, on_the_host, replaced, run
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 
 #: What the emulator has no name for. A 16-bit result is the upper half of a float32 here.
 PREFIX = """#include "common/launch.h"
@@ -35,35 +30,18 @@ OWN = {
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
-    headers = cuda_headers()
     folder = tmp_path_factory.mktemp("emulated_reduce_segment")
     (folder / "reduce").mkdir()
     sources = [HERE / "emulator/reduce_segment.cpp"]
     for name, replacements in OWN.items():
-        text = (ROOT / "csrc/reduce" / name).read_text()
-        for pattern, replacement in replacements:
-            text, count = re.subn(pattern, replacement, text, flags=re.DOTALL)
-            assert count, f"{pattern} is not in {name} any more"
+        text = replaced(ROOT / "csrc/reduce" / name, replacements)
         (folder / "reduce" / name).write_text((PREFIX if name.endswith(".cu") else "") + text)
         if name.endswith(".cu"):  # names repeat between them
             sources.append(folder / name.replace(".cu", ".cpp"))
             sources[-1].write_text(f'#include "reduce/{name}"\n')
-    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment", "-fno-sanitize-recover=alignment"]
-    flags += ["--param", "asan-stack=0", "-isystem", str(headers)]
-    target = folder / "emulated_reduce_segment"
-    done = subprocess.run(
-        [compiler, *flags, *includes, *sources, "-o", target], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    return compile_program(folder / "emulated_reduce_segment", sources, [folder], *ALIGNED)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kernels_have_the_bits_of_the_cpu_trees(program: Path, seed: int) -> None:
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([program, str(seed)], capture_output=True, text=True, env=env, timeout=600)
-    assert done.returncode == 0, done.stderr[:4000]
+    run(program, seed)

@@ -148,7 +148,9 @@ def test_out_of_core_has_the_same_bits(device: str, reduce: str, dtype: torch.dt
     expected = neighbor_aggregate(x.to(device), graph, weight, reduce).cpu()
     row = 24 * x.element_size()
     for budget, streams in ((3 * 800 * row + 3 * 40000, 2), (4 * 2000 * row + 400000, 3)):
-        found = aggregate_out_of_core(x, graph, weight, reduce, budget_bytes=budget, streams=streams, device=device)
+        found = aggregate_out_of_core(
+            x, graph, weight, reduce, budget_bytes=budget, streams=streams, device=device
+        )
         assert torch.equal(found, expected)
     assert max(map(len, reorder_out_of_core._kept[graph].values())) > 1
 

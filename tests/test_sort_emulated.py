@@ -1,15 +1,11 @@
 """Kernels of the sorts on the host, a fiber a thread, under AddressSanitizer: what CI sees without a GPU."""
 
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import torch
-from test_topk_emulated import HERE, ROOT, cuda_headers
+from emulate import HERE, ROOT, compile_program, on_the_host, run
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 
 KERNELS = ("warp_row", "block_row", "sweep", "segments")
 #: The emulator has a dynamic_memory of its own.
@@ -17,11 +13,6 @@ EXTERN = "extern __shared__ __align__(16) unsigned char dynamic_memory[];"
 
 
 def build(folder: Path, main: str, kernels: tuple[str, ...]) -> Path:
-    """The kernels, compiled by g++ with the emulator in place of CUDA."""
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
-    headers = cuda_headers()
     (folder / "sort").mkdir()
     for file in (ROOT / "csrc/sort").glob("*.*h"):
         text = file.read_text()
@@ -35,14 +26,7 @@ def build(folder: Path, main: str, kernels: tuple[str, ...]) -> Path:
         sources.append(source)
     source = folder / "main.cpp"
     source.write_text(f'#include "common/launch.h"\n#include "{HERE}/emulator/{main}"\n')
-    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0", "-isystem", headers]
-    target = folder / "emulated"
-    done = subprocess.run(
-        [compiler, *flags, *includes, source, *sources, "-o", target], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    return compile_program(folder / "emulated", [source, *sources], [folder])
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +37,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def warp_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("emulated"), "sort_warp.cpp", ("warp_row",))
-
-
-def run(program: Path, seed: int, **more: str) -> None:
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", **more}
-    done = subprocess.run([program, str(seed)], capture_output=True, text=True, env=env, timeout=900)
-    assert done.returncode == 0, done.stderr[:4000]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

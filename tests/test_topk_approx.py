@@ -1,16 +1,13 @@
 """approx_topk: the recall that its plan promises, the kernels on the host, and on a GPU the whole."""
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from emulate import HERE, ROOT, compile_program, on_the_host, run
 from scipy.stats import hypergeom
-from test_topk_emulated import HERE, ROOT, cuda_headers
 
 from torch_gpuprims import TopK, approx_topk, explain, topk
 
@@ -111,32 +108,17 @@ def test_is_topk_where_exact(device: str) -> None:
             bad()
 
 
+@on_the_host
 def test_kernels_on_the_host(tmp_path: Path) -> None:
     """A fiber a thread, under AddressSanitizer: each bucket's best, and the recall over 40 seeds."""
-    if torch.cuda.is_available():
-        pytest.skip("the GPU runs the kernels themselves")
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
     text = (ROOT / "csrc/topk/approx.cu").read_text()
     assert "#include <cuda_runtime.h>\n" in text
     main = tmp_path / "main.cpp"
     main.write_text(
         text.replace("#include <cuda_runtime.h>\n", "") + f'#include "{HERE}/emulator/approx.cpp"\n'
     )
-    includes = [f"-I{path}" for path in (HERE / "emulator", ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
-    program = tmp_path / "emulated_approx"
-    done = subprocess.run(
-        [compiler, *flags, "-isystem", cuda_headers(), *includes, main, "-o", program],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[:4000]
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([program, "1"], capture_output=True, text=True, env=env, timeout=600)
-    assert done.returncode == 0, done.stderr[:4000]
-    buckets, keep, expected, mean = map(float, done.stdout.split())
+    program = compile_program(tmp_path / "emulated_approx", [main])
+    buckets, keep, expected, mean = map(float, run(program, 1).split())
     assert (buckets, keep) == planned(8192, 128, 0.95)[:2]  # type: ignore[index]
     assert abs(mean - expected) < 0.012  # 40 rows of 128 winners
 

@@ -1,17 +1,12 @@
 """Kernels of topk on the host, a fiber a thread, under AddressSanitizer: what CI sees without a GPU."""
 
-import os
-import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import torch
+from emulate import ALIGNED, HERE, ROOT, compile_program, on_the_host, replaced, run
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 
 #: Of csrc/topk/gate_element.cuh, for topk_gate and the kernels that share its rows.
 GATE_ELEMENT = [
@@ -78,31 +73,14 @@ PROGRAMS = {
 }
 
 
-def cuda_headers() -> Path:
-    nvcc = shutil.which("nvcc")
-    homes = [os.environ.get("CUDA_HOME"), nvcc and str(Path(nvcc).resolve().parents[1]), "/usr/local/cuda"]
-    for home in homes:
-        if home and Path(home, "include/cuda_runtime_api.h").exists():
-            return Path(home, "include")
-    pytest.skip("no CUDA headers")
-
-
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kernels, compiled by g++ with the emulator in place of CUDA."""
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
-    headers = cuda_headers()
     folder = tmp_path_factory.mktemp("emulated")
     (folder / "topk").mkdir()
     for file in (ROOT / "csrc/topk").glob("*.*h"):
         shutil.copy(file, folder / "topk")
     for name, replacements in REPLACED.items():
-        text = (ROOT / "csrc/topk" / name).read_text()
-        for pattern, replacement in replacements:
-            text, count = re.subn(pattern, replacement, text, flags=re.DOTALL)
-            assert count, f"{pattern} is not in {name} any more"
+        text = replaced(ROOT / "csrc/topk" / name, replacements)
         (folder / "topk" / name).write_text('#include "common/launch.h"\n' + text)
     main = folder / "main.cpp"
     main.write_text(f'#include "topk/stream.cu"\n#include "{HERE}/emulator/topk.cpp"\n')
@@ -112,19 +90,12 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.cpp").write_text(f'#include "topk/{name}.cu"\n')
     thread_row = folder / "thread_row.cpp"
     thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')
-    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address,alignment", "-fno-sanitize-recover=alignment"]
-    flags += ["--param", "asan-stack=0", "-isystem", str(headers)]
     for name, sources in PROGRAMS.items():
-        command = [compiler, *flags, *includes, *(folder / source for source in sources), "-o", folder / name]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[:4000]
+        compile_program(folder / name, [folder / source for source in sources], [folder], *ALIGNED)
     return folder
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_kernels_match_a_stable_sort(programs: Path, name: str, seed: int) -> None:
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([programs / name, str(seed)], capture_output=True, text=True, env=env, timeout=600)
-    assert done.returncode == 0, done.stderr[:4000]
+    run(programs / name, seed)

@@ -1,22 +1,18 @@
 """topk_gate's kernels on the host, a fiber a thread, under AddressSanitizer, against a float64 reference."""
 
 import itertools
-import os
-import re
-import shutil
 import struct
-import subprocess
 from pathlib import Path
 
+import emulate
 import gate_reference as ref
 import numpy as np
 import pytest
 import torch
-from test_topk_emulated import GATE_ELEMENT, cuda_headers
+from emulate import HERE, ROOT, compile_program, on_the_host, replaced
+from test_topk_emulated import GATE_ELEMENT
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU runs the kernels themselves")
+pytestmark = on_the_host
 
 #: What a host compiler cannot take, and what stands in for it; each must be found.
 REPLACED = {
@@ -32,25 +28,12 @@ DTYPES = {torch.float16: 8, torch.bfloat16: 9, torch.float32: 10, torch.float64:
 
 @pytest.fixture(scope="session")
 def gate_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("g++")
-    if not compiler:
-        pytest.skip("no g++")
     folder = tmp_path_factory.mktemp("emulated_gate")
     (folder / "topk").mkdir()
     for file in [*(ROOT / "csrc/topk").glob("*.*h"), ROOT / "csrc/topk/gate.cu"]:
-        text = file.read_text()
-        for pattern, replacement in REPLACED.get(file.name, []):
-            text, count = re.subn(pattern, replacement, text, flags=re.DOTALL)
-            assert count, f"{pattern} is not in {file.name} any more"
+        text = replaced(file, REPLACED.get(file.name, []))
         (folder / "topk" / file.name).write_text(text)
-    includes = [f"-I{path}" for path in (HERE / "emulator", folder, ROOT / "csrc")]
-    flags = ["-std=c++20", "-O1", "-w", "-fsanitize=address", "--param", "asan-stack=0"]
-    target = folder / "emulated_gate"
-    source = HERE / "emulator/gate.cpp"
-    command = [compiler, *flags, "-isystem", cuda_headers(), *includes, source, "-o", target]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
-    return target
+    return compile_program(folder / "emulated_gate", [HERE / "emulator/gate.cpp"], [folder])
 
 
 def run(program: Path, problems: list[dict]) -> float:
@@ -67,9 +50,7 @@ def run(program: Path, problems: list[dict]) -> float:
         sent += struct.pack("13qd", *numbers, options["scale"])
         sent += x.view(torch.uint8).numpy().tobytes()
         sent += b"" if bias is None else bias.view(torch.uint8).numpy().tobytes()
-    env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
-    done = subprocess.run([program], input=sent, capture_output=True, env=env, timeout=900)
-    assert done.returncode == 0, done.stderr.decode()[:4000]
+    out = emulate.run(program, sent=sent)
     at, shares = 0, []
     for p in problems:
         shape = (len(p["x"]), p["k"])
@@ -77,11 +58,11 @@ def run(program: Path, problems: list[dict]) -> float:
         for kind in (np.float64 if p["x"].dtype == torch.float64 else np.float32,
                      np.int64 if p["wide"] else np.int32):  # fmt: skip
             count = shape[0] * shape[1]
-            part = np.frombuffer(done.stdout, kind, count, at).reshape(shape)
+            part = np.frombuffer(out, kind, count, at).reshape(shape)
             at += part.nbytes
             result.append(torch.from_numpy(part.copy()))
         shares.append(ref.check(result, p["x"], p["k"], **p["options"]))
-    assert at == len(done.stdout)
+    assert at == len(out)
     return sum(shares) / len(shares)
 
 
