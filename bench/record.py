@@ -60,15 +60,15 @@ def sha256(file: Path) -> str:
 
 
 def commit() -> str | None:
-    """The commit at hand; a copy of the tree without git may say it in GPUPRIMS_COMMIT."""
+    """GPUPRIMS_COMMIT, which a copy of the tree may need where its git is older or missing, or git's HEAD."""
+    if said := os.environ.get("GPUPRIMS_COMMIT"):
+        return said
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10)
-        if found.returncode == 0:
-            return found.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
-        pass
-    return os.environ.get("GPUPRIMS_COMMIT")
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def load(op: str) -> dict[str, Any] | None:
