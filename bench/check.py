@@ -92,7 +92,8 @@ def read_junit(file: Path) -> dict[str, int]:
     return counts
 
 
-def tests(op: str, timeout: float) -> dict[str, Any]:
+def tests(op: str, timeout: float, environ: dict[str, Any]) -> dict[str, Any]:
+    """Counts are recorded after each run of pytest: what ends this process loses the run's own alone."""
     own = [f"tests/test_{op}*.py", *TESTS.get(op, ()), *EVERY_OP]
     files = [str(path) for pattern in own for path in sorted(ROOT.glob(pattern))]
     runs = [files]
@@ -100,7 +101,7 @@ def tests(op: str, timeout: float) -> dict[str, Any]:
         runs.append(["tests/test_contract.py", "-k", op])
     total: dict[str, Any] = {"passed": 0, "failed": 0, "skipped": 0}
     stop = time.monotonic() + timeout
-    for arguments in runs:
+    for done, arguments in enumerate(runs, 1):
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder, "junit.xml")
             options = (*FLAGS, *PARALLEL, *ELSEWHERE, f"--junitxml={report}")
@@ -110,6 +111,8 @@ def tests(op: str, timeout: float) -> dict[str, Any]:
                 total[key] += count
             if isinstance(code, str) or code not in (0, 1):
                 total["error"] = code if isinstance(code, str) else f"pytest exited with {code}"
+        missing = {} if done == len(runs) else {"error": f"run {done} of {len(runs)} alone"}
+        record.merge(op, environ, tests={**missing, **total})
     return total
 
 
@@ -185,8 +188,7 @@ def main() -> int:
         timeout = (stop - time.monotonic()) / (len(jobs) - index)
         print(f"== {op} {part} (at most {timeout:.0f} s)", flush=True)
         if part == "tests":
-            counts = tests(op, timeout)
-            record.merge(op, environ, tests=counts)
+            counts = tests(op, timeout, environ)
             print(f"{op} tests: {counts}")
             wrong = bool(counts["failed"] or "error" in counts)
         elif part == "sanitize":

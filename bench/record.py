@@ -21,9 +21,9 @@ PARTS = ("tests", "sanitizer", "cases")
 OPS = ("topk", "sort", "reduce", "aggregate", "reorder", "attention")
 GRAPH = ("graph.py", "graph_build.py", "graph_edges.py", "graph_reorder.py", "graph_tree.py")
 SHARED = {
-    "aggregate": (*GRAPH, "nn"),
-    "attention": (*GRAPH, "nn", "pyg.py"),
-    "reorder": ("segments.py", "aggregate_csr.py", "aggregate_grad.py"),
+    "aggregate": (*GRAPH, "nn", "_fake_checks.py"),
+    "attention": (*GRAPH, "nn", "pyg.py", "_fake_checks.py"),
+    "reorder": ("segments.py", "aggregate_csr.py", "aggregate_grad.py", "_fake_checks.py"),
     "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
     "topk": ("segments.py",),
 }

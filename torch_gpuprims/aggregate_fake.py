@@ -6,34 +6,18 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from ._fake_checks import Maybe as _Maybe
+from ._fake_checks import check as _check
+from ._fake_checks import check_dense as _dense
+from ._fake_checks import check_floats as _floats
+from ._fake_checks import check_ints as _vector
+from ._fake_checks import dtype_name as _name
 from .aggregate_plan import plan_size
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_INTS = (torch.int32, torch.int64)
-_Maybe = torch.Tensor | None
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _check(ok: Any, message: str) -> None:
-    torch._check(ok, lambda: message)
 
 
 def _features(op: str, name: str, x: torch.Tensor) -> None:
-    _check(x.layout == torch.strided, f"{op}: {name} must be a dense tensor, got a sparse layout")
-    _check(
-        x.dtype in _FLOATS,
-        f"{op}: {name} must be float16, bfloat16, float32 or float64, got {_name(x.dtype)}",
-    )
+    _floats(op, name, x)
     _check(x.dim() == 2, f"{op}: {name} must have 2 dimensions [rows, features], got {x.dim()}")
-
-
-def _vector(op: str, name: str, t: torch.Tensor, x: torch.Tensor, x_name: str) -> None:
-    _check(t.dim() == 1, f"{op}: {name} must have 1 dimension, got {t.dim()}")
-    _check(t.dtype in _INTS, f"{op}: {name} must be int32 or int64, got {_name(t.dtype)}")
-    _check(t.device == x.device, f"{op}: {name} must be on the device of {x_name}")
 
 
 def _size(op: str, name: str, t: torch.Tensor, edges: Any) -> None:
@@ -97,7 +81,7 @@ def _plan(op: str, plan: _Maybe, indptr: torch.Tensor, edges: Any, x: torch.Tens
 def _weight(op: str, weight: _Maybe, edges: Any, x: torch.Tensor, x_name: str) -> None:
     if weight is None:
         return
-    _check(weight.layout == torch.strided, f"{op}: edge_weight must be a dense tensor, got a sparse layout")
+    _dense(op, "edge_weight", weight)
     words = f"{op}: edge_weight must have shape [{edges}] (the number of edges), got {list(weight.shape)}"
     _check(weight.dim() == 1, words)
     _check(weight.shape[0] == edges, words)

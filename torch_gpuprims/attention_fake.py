@@ -6,19 +6,13 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from .aggregate_fake import _check, _graph, _ids, _name, _vector
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_Maybe = torch.Tensor | None
-_SPARSE = "must be a dense tensor, got a sparse layout"
-
-
-def _floats(op: str, name: str, t: torch.Tensor) -> None:
-    _check(t.layout == torch.strided, f"{op}: {name} {_SPARSE}")
-    _check(
-        t.dtype in _FLOATS,
-        f"{op}: {name} must be float16, bfloat16, float32 or float64, got {_name(t.dtype)}",
-    )
+from ._fake_checks import Maybe as _Maybe
+from ._fake_checks import check as _check
+from ._fake_checks import check_dense as _dense
+from ._fake_checks import check_floats as _floats
+from ._fake_checks import check_ints as _vector
+from ._fake_checks import dtype_name as _name
+from .aggregate_fake import _graph, _ids
 
 
 def _heads(op: str, name: str, x: torch.Tensor) -> None:
@@ -44,7 +38,7 @@ def _like(
 ) -> None:
     if t is None:
         return
-    _check(t.layout == torch.strided, f"{op}: {name} {_SPARSE}")
+    _dense(op, name, t)
     _shape(op, name, t, shape, what)
     _check(
         t.dtype == x.dtype,

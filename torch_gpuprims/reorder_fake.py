@@ -6,20 +6,15 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from . import _native as _native
+from ._fake_checks import Maybe as _Maybe
+from ._fake_checks import check as _check
+from ._fake_checks import check_dense as _dense
+from ._fake_checks import check_floats as _floats
+from ._fake_checks import check_ints as _ints
+from ._fake_checks import dtype_name as _name
 
 STRIP = 32  # kStrip of csrc/reorder/layout.h
 GROUP = 256  # kGroup
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_INTS = (torch.int32, torch.int64)
-_Maybe = torch.Tensor | None
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _check(ok: Any, message: str) -> None:
-    torch._check(ok, lambda: message)
 
 
 def _known(*numbers: Any) -> bool:
@@ -27,19 +22,9 @@ def _known(*numbers: Any) -> bool:
     return all(isinstance(n, int) for n in numbers)
 
 
-def _dense(op: str, name: str, t: torch.Tensor) -> None:
-    _check(t.layout == torch.strided, f"{op}: {name} must be a dense tensor, got a sparse layout")
-
-
 def _rows(op: str, name: str, t: torch.Tensor) -> None:
     _dense(op, name, t)
     _check(t.dim() >= 1, f"{op}: {name} must have at least 1 dimension, got 0")
-
-
-def _ints(op: str, name: str, t: torch.Tensor, values: torch.Tensor, of: str) -> None:
-    _check(t.dim() == 1, f"{op}: {name} must have 1 dimension, got {t.dim()}")
-    _check(t.dtype in _INTS, f"{op}: {name} must be int32 or int64, got {_name(t.dtype)}")
-    _check(t.device == values.device, f"{op}: {name} must be on the device of {of}")
 
 
 def _same_dtype(op: str, name: str, t: torch.Tensor, values: torch.Tensor) -> None:
@@ -158,9 +143,7 @@ def _gather_packed_into(
 
 
 def _numbers(op: str, values: torch.Tensor) -> None:
-    _dense(op, "values", values)
-    words = f"{op}: values must be float16, bfloat16, float32 or float64, got {_name(values.dtype)}"
-    _check(values.dtype in _FLOATS, words)
+    _floats(op, "values", values)
     _check(values.dim() == 1, f"{op}: values must have 1 dimension, got {values.dim()}")
 
 

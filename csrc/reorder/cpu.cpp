@@ -1,5 +1,6 @@
 // pack_rows, unpack_rows and gather_packed on the CPU: strips, or positions, are dealt to threads.
 #include "reorder/cpu_data.h"
+#include "reorder/move_ops.h"
 
 namespace gpuprims::reorder {
 namespace {
@@ -63,7 +64,10 @@ void strip_slots(const Packing& p, int64_t s, const char* from, char* to, int64_
 }
 
 template <bool kPack>
-void move_slots(const Packing& p, const char* from, char* to, int64_t bytes, const char* filler) {
+void move_slots(const MoveArgs& args, int64_t bytes, const char* filler) {
+  const Packing& p = args.p;
+  const char* const from = static_cast<const char*>(args.from);
+  char* const to = static_cast<char*>(args.to);
   const int64_t grain = strips_a_task(p, bytes);
   with_word(bytes, [&](auto word) {
     torch::stable::parallel_for(0, strips_of(p.rows), grain, [&](int64_t begin, int64_t end) {
@@ -73,128 +77,49 @@ void move_slots(const Packing& p, const char* from, char* to, int64_t bytes, con
   });
 }
 
-// A slot of `features` elements, each the one that fill has, or zero.
-std::string filler_of(const MaybeTensor& fill, int64_t element, int64_t features) {
-  std::string slot(static_cast<size_t>(element * features), '\0');
-  for (int64_t f = 0; fill && f < features; ++f)
-    std::memcpy(slot.data() + f * element, fill->const_data_ptr(), static_cast<size_t>(element));
-  return slot;
-}
-
-void pack(const char* op, const Tensor& values_in, const Packing& p, const MaybeTensor& fill,
-          int64_t promises, Tensor& out) {
-  const Tensor values = dense(values_in);
-  const int64_t element = element_bytes(values.scalar_type()), features = features_of(values);
-  char* const to = static_cast<char*>(out.mutable_data_ptr());
-  if (!good_data(op, p, true, promises)) {
-    fill_bad(to, element, out.numel(), bad_bits(values.scalar_type()));
-    return;
-  }
-  if (out.numel() == 0) return;
-  const std::string filler = filler_of(fill, element, features);
-  move_slots<true>(p, static_cast<const char*>(values.const_data_ptr()), to, element * features,
-                   filler.data());
-}
-
-Tensor pack_rows_cpu(const Tensor& values, const Tensor& indptr, const MaybeTensor& slices,
-                     const MaybeTensor& order, const MaybeTensor& units, int64_t slots,
-                     const MaybeTensor& fill, int64_t promises) {
-  constexpr auto op = "pack_rows";
-  check_rows_of(op, "values", values);
-  check_packing(op, values, "values", indptr, slices, order, units, slots);
-  check_fill(op, fill, values);
-  const PackingTensors p(indptr, slices, order, units, slots, values.size(0), promises);
-  Tensor out = rows_like(op, values, slots);
-  pack(op, values, p.at, fill, promises, out);
-  return out;
-}
-
-void pack_rows_into_cpu(Tensor out, const Tensor& values, const Tensor& indptr,
-                        const MaybeTensor& slices, const MaybeTensor& order,
-                        const MaybeTensor& units, const MaybeTensor& fill, int64_t promises) {
-  constexpr auto op = "pack_rows";
-  check_rows_of(op, "values", values);
-  check_out(op, out, values);
-  check_packing(op, values, "values", indptr, slices, order, units, out.size(0));
-  check_fill(op, fill, values);
-  const PackingTensors p(indptr, slices, order, units, out.size(0), values.size(0), promises);
-  pack(op, values, p.at, fill, promises, out);
-}
-
-Tensor unpack_rows_cpu(const Tensor& packed_in, const Tensor& indptr, const MaybeTensor& slices,
-                       const MaybeTensor& order, const MaybeTensor& units, int64_t entries,
-                       int64_t promises) {
-  constexpr auto op = "unpack_rows";
-  check_rows_of(op, "packed", packed_in);
-  check_packing(op, packed_in, "packed", indptr, slices, order, units, packed_in.size(0));
-  check(entries >= 0, op, ": entries must not be negative, got ", entries);
-  const Tensor packed = dense(packed_in);
-  const PackingTensors p(indptr, slices, order, units, packed.size(0), entries, promises);
-  Tensor out = rows_like(op, packed, entries);
-  const int64_t element = element_bytes(packed.scalar_type()),
-                bytes = element * features_of(packed);
-  char* const to = static_cast<char*>(out.mutable_data_ptr());
-  if (!good_data(op, p.at, true, promises)) {
-    fill_bad(to, element, out.numel(), bad_bits(packed.scalar_type()));
-    return out;
-  }
-  if (out.numel() == 0) return out;
-  if (order && !(promises & kChecked))  // rows may repeat
-    std::memset(to, 0, static_cast<size_t>(entries * bytes));
-  move_slots<false>(p.at, static_cast<const char*>(packed.const_data_ptr()), to, bytes, nullptr);
-  return out;
-}
-
-void gather(const Tensor& values_in, const Tensor& index_in, const MaybeTensor& fill, Tensor& out) {
-  const Tensor values = dense(values_in), index = dense(index_in);
-  const int64_t element = element_bytes(values.scalar_type()), features = features_of(values);
-  const int64_t bytes = element * features, rows = values.size(0), count = index.size(0);
-  if (count == 0 || bytes == 0) return;
-  const bool wide = index.scalar_type() == ScalarType::Long;
-  const void* const at = index.const_data_ptr();
-  const char* const from = static_cast<const char*>(values.const_data_ptr());
-  char* const to = static_cast<char*>(out.mutable_data_ptr());
-  const std::string filler = filler_of(fill, element, features);
+void gather_slots(const MoveArgs& args, int64_t bytes, const char* filler) {
+  const char* const from = static_cast<const char*>(args.from);
+  char* const to = static_cast<char*>(args.to);
   std::string bad(static_cast<size_t>(bytes), '\0');
-  fill_bad(bad.data(), element, features, bad_bits(values.scalar_type()));
+  fill_bad(bad.data(), args.element, bytes / args.element, args.bad);
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 16) / bytes);
   with_word(bytes, [&](auto word) {
-    torch::stable::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
+    torch::stable::parallel_for(0, args.count, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t j = int_at(at, wide, i);
-        const bool inside = j >= 0 && j < rows;
-        const char* const other = j == -1 ? filler.data() : bad.data();
+        const int64_t j = int_at(args.index, args.wide_index, i);
+        const bool inside = j >= 0 && j < args.source_rows;
+        const char* const other = j == -1 ? filler : bad.data();
         copy_slot<decltype(word)>(to + i * bytes, inside ? from + j * bytes : other, bytes);
       }
     });
   });
 }
 
-Tensor gather_packed_cpu(const Tensor& values, const Tensor& index, const MaybeTensor& fill,
-                         const MaybeTensor& t_indptr, const MaybeTensor& t_order) {
-  check_gather("gather_packed", values, index, fill);
-  Tensor out = rows_like("gather_packed", values, index.size(0));
-  gather(values, index, fill, out);
-  return out;
-}
+struct Cpu {
+  using Guard = NoGuard;
 
-void gather_packed_into_cpu(Tensor out, const Tensor& values, const Tensor& index,
-                            const MaybeTensor& fill) {
-  constexpr auto op = "gather_packed";
-  check_gather(op, values, index, fill);
-  check_out(op, out, values);
-  check(out.size(0) == index.size(0), op, ": out must have ", index.size(0), " rows, got ",
-        out.size(0));
-  gather(values, index, fill, out);
-}
+  static void move(const char* op, const MoveArgs& args, Tensor& out, int64_t promises) {
+    const bool moves_rows = args.move != Move::gather;
+    if (moves_rows && !good_data(op, args.p, true, promises)) {
+      fill_bad(args.to, args.element, out.numel(), args.bad);
+      return;
+    }
+    if (out.numel() == 0) return;
+    const int64_t bytes = args.word * args.words;
+    std::string filler(static_cast<size_t>(bytes), '\0');  // a slot that nothing fills
+    for (int64_t at = 0; args.fill && at < bytes; at += args.element)
+      std::memcpy(filler.data() + at, args.fill, static_cast<size_t>(args.element));
+    if (args.move == Move::pack) return move_slots<true>(args, bytes, filler.data());
+    if (args.move == Move::gather) return gather_slots(args, bytes, filler.data());
+    if (args.p.order && !(promises & kChecked))  // rows may repeat
+      std::memset(args.to, 0, static_cast<size_t>(out.numel() * args.element));
+    move_slots<false>(args, bytes, nullptr);
+  }
+};
 
 }  // namespace
 }  // namespace gpuprims::reorder
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
-  m.impl("pack_rows", TORCH_BOX(&gpuprims::reorder::pack_rows_cpu));
-  m.impl("_pack_rows", TORCH_BOX(&gpuprims::reorder::pack_rows_into_cpu));
-  m.impl("unpack_rows", TORCH_BOX(&gpuprims::reorder::unpack_rows_cpu));
-  m.impl("gather_packed", TORCH_BOX(&gpuprims::reorder::gather_packed_cpu));
-  m.impl("_gather_packed", TORCH_BOX(&gpuprims::reorder::gather_packed_into_cpu));
+  gpuprims::reorder::register_moves<gpuprims::reorder::Cpu>(m);
 }

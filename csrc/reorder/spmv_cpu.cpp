@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "reorder/cpu_data.h"
+#include "reorder/spmv_ops.h"
 
 namespace gpuprims::reorder {
 namespace {
@@ -13,27 +14,19 @@ using torch::headeronly::Half;
 template <class T>
 using AccOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-template <class F>
-void for_float(ScalarType t, const F& f) {
-  if (t == ScalarType::Float) return f(float{});
-  if (t == ScalarType::Double) return f(double{});
-  if (t == ScalarType::Half) return f(Half{});
-  f(BFloat16{});
-}
-
-template <class F>
-void for_index(const Tensor& indices, const F& f) {
-  if (indices.scalar_type() == ScalarType::Long) return f(int64_t{});
-  f(int32_t{});
-}
-
 template <class T>
 constexpr AccOf<T> kNaN = std::numeric_limits<AccOf<T>>::quiet_NaN();
 
 template <class T, class Index>
-void packed_strips(const Packing& p, const T* values, const Index* indices, const T* x,
-                   int64_t columns, int64_t m, const T* start, T* out) {
+void packed_strips(const SpmvArgs& args) {
   using Acc = AccOf<T>;
+  const Packing& p = args.p;
+  const auto* const values = static_cast<const T*>(args.values);
+  const auto* const indices = static_cast<const Index*>(args.indices);
+  const auto* const x = static_cast<const T*>(args.x);
+  const auto* const start = static_cast<const T*>(args.start);
+  auto* const out = static_cast<T*>(args.out);
+  const int64_t columns = args.columns, m = args.m;
   const auto run = [&](int64_t first, int64_t last) {
     for (int64_t s = first; s < last; ++s) {
       const Strip strip = strip_at(p, s);
@@ -71,9 +64,14 @@ void packed_strips(const Packing& p, const T* values, const Index* indices, cons
 }
 
 template <class T, class Index>
-void csr_rows(const Packing& p, const T* values, const Index* indices, const T* x, int64_t columns,
-              int64_t m, T* out) {
+void csr_rows(const SpmvArgs& args) {
   using Acc = AccOf<T>;
+  const Packing& p = args.p;
+  const auto* const values = static_cast<const T*>(args.values);
+  const auto* const indices = static_cast<const Index*>(args.indices);
+  const auto* const x = static_cast<const T*>(args.x);
+  auto* const out = static_cast<T*>(args.out);
+  const int64_t columns = args.columns, m = args.m;
   const auto run = [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
       const int64_t begin = int_at(p.indptr, p.wide, row), end = int_at(p.indptr, p.wide, row + 1);
@@ -100,68 +98,52 @@ void csr_rows(const Packing& p, const T* values, const Index* indices, const T* 
   torch::stable::parallel_for(0, p.rows, grain, run);
 }
 
-template <class T>
-const T* data(const Tensor& t) {
-  return static_cast<const T*>(t.const_data_ptr());
+// f(element, index) with the types of values and indices.
+template <class F>
+void with_types(const SpmvArgs& args, const F& f) {
+  const auto with_index = [&](auto element) {
+    args.wide_indices ? f(element, int64_t{}) : f(element, int32_t{});
+  };
+  if (args.dtype == Dtype::f32) return with_index(float{});
+  if (args.dtype == Dtype::f64) return with_index(double{});
+  if (args.dtype == Dtype::f16) return with_index(Half{});
+  with_index(BFloat16{});
 }
 
-Tensor spmv_cpu(const Tensor& values_in, const Tensor& indices_in, const Tensor& indptr,
-                const MaybeTensor& slices, const MaybeTensor& order, const MaybeTensor& units,
-                const Tensor& x_in, const MaybeTensor& start_in, const MaybeTensor& t_indptr,
-                const MaybeTensor& t_indices, const MaybeTensor& t_ids, int64_t promises) {
-  constexpr auto op = "spmv";
-  check_spmv(values_in, indices_in, indptr, slices, order, units, x_in, start_in);
-  const Tensor values = dense(values_in), indices = dense(indices_in), x = dense(x_in);
-  const MaybeTensor start = dense(start_in);
-  const PackingTensors p(indptr, slices, order, units, values.size(0), 0, promises);
-  Tensor out = rows_like(op, x, p.at.rows);
-  if (!good_data(op, p.at, false, promises)) {
-    fill_bad(out.mutable_data_ptr(), element_bytes(x.scalar_type()), out.numel(),
-             bad_bits(x.scalar_type()));
-    return out;
+// False where there is nothing to add up.
+bool prepare(const char* op, const SpmvArgs& args, Tensor& out, bool with_rows, int64_t promises) {
+  const int64_t bytes = dtype_bytes(args.dtype), count = out.numel();
+  if (!good_data(op, args.p, with_rows, promises)) {
+    fill_bad(args.out, bytes, count, bad_bits(out.scalar_type()));
+    return false;
   }
-  if (out.numel() == 0) return out;
-  if (order && !(promises & kChecked))
-    std::memset(out.mutable_data_ptr(), 0, out.numel() * element_bytes(x.scalar_type()));
-  for_float(values.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    for_index(indices, [&](auto index) {
-      packed_strips(p.at, data<T>(values), data<decltype(index)>(indices), data<T>(x), x.size(0),
-                    features_of(x), start ? data<T>(*start) : nullptr,
-                    static_cast<T*>(out.mutable_data_ptr()));
-    });
-  });
-  return out;
+  if (args.p.order && !(promises & kChecked))  // rows may repeat
+    std::memset(args.out, 0, static_cast<size_t>(count * bytes));
+  return count > 0;
 }
 
-Tensor spmv_csr_cpu(const Tensor& indptr_in, const Tensor& indices_in, const Tensor& values_in,
-                    const Tensor& x_in, int64_t promises) {
-  constexpr auto op = "spmv_csr";
-  check_spmv_csr(indptr_in, indices_in, values_in, x_in);
-  const Tensor values = dense(values_in), indices = dense(indices_in), x = dense(x_in);
-  PackingTensors p(indptr_in, {}, {}, {}, 0, values.size(0), promises);
-  p.at.longest = values.size(0);
-  Tensor out = rows_like(op, x, p.at.rows);
-  if (!good_data(op, p.at, true, promises)) {
-    fill_bad(out.mutable_data_ptr(), element_bytes(x.scalar_type()), out.numel(),
-             bad_bits(x.scalar_type()));
-    return out;
-  }
-  if (out.numel() == 0) return out;
-  for_float(values.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    for_index(indices, [&](auto index) {
-      csr_rows(p.at, data<T>(values), data<decltype(index)>(indices), data<T>(x), x.size(0),
-               features_of(x), static_cast<T*>(out.mutable_data_ptr()));
+struct Cpu {
+  using Guard = NoGuard;
+  static constexpr int64_t kMostColumns = INT64_MAX;
+
+  static void spmv(const char* op, const SpmvArgs& args, Tensor& out, int64_t promises) {
+    if (!prepare(op, args, out, false, promises)) return;
+    with_types(args, [&](auto element, auto index) {
+      packed_strips<decltype(element), decltype(index)>(args);
     });
-  });
-  return out;
-}
+  }
+
+  static void spmv_csr(const char* op, const SpmvArgs& args, Tensor& out, int64_t promises) {
+    if (!prepare(op, args, out, true, promises)) return;
+    with_types(args, [&](auto element, auto index) {
+      csr_rows<decltype(element), decltype(index)>(args);
+    });
+  }
+};
 
 }  // namespace
 }  // namespace gpuprims::reorder
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
-  m.impl("spmv", TORCH_BOX(&gpuprims::reorder::spmv_cpu));
-  m.impl("spmv_csr", TORCH_BOX(&gpuprims::reorder::spmv_csr_cpu));
+  gpuprims::reorder::register_products<gpuprims::reorder::Cpu>(m);
 }
