@@ -186,7 +186,7 @@ class Solver:
         self.x.addcmul_(self.p, alpha)
         self.r.addcmul_(q, alpha, value=-1)
         rr = dot(self.r, self.r)
-        self.p.mul_(rr / self.rr).add_(self.r)
+        torch.addcmul(self.r, self.p, rr / self.rr, out=self.p)
         self.rr.copy_(rr)
 
     def solve(self, tolerance: float, most: int, look: int = 20) -> int:

@@ -166,6 +166,34 @@ def test_products(kind, dtype, layout, window, device):
         assert torch.equal(out.cpu(), spmv_csr(*cpu)), "bits of the CPU"
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [None, 4096])
+def test_products_of_more_slices_than_a_card_has_warps(dtype, window, device):
+    """Each warp walks over several slices, of none to a few batches of columns."""
+    g = torch.Generator().manual_seed(6)
+    lengths = torch.randint(0, 9, (300_000,), generator=g)
+    lengths[torch.randint(len(lengths), (5_000,), generator=g)] = torch.randint(9, 90, (5_000,), generator=g)
+    lengths[1000:2000] = 0
+    indptr = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+    wide, indices = entries_of(indptr)
+    indices = indices.int()
+    indices[12345], indices[-1] = 97, -5  # outside of x
+    where = [t.to(device) for t in (indptr, indices, wide.to(dtype), torch.randn(97, generator=g).to(dtype))]
+    expected = spmv_csr(*where)
+    assert int(expected.isnan().sum()) == 2
+    packed = pack_rows(
+        where[2],
+        where[0],
+        indices=where[1].clamp(min=0),
+        layout="sliced",
+        window=window,
+        budget_bytes=1 << 30,
+    )  # fmt: skip
+    columns = torch.where(packed.indices >= 0, packed.repack(where[1]).values, -1)
+    out = torch.ops.gpuprims.spmv(packed.values, columns, *packed._packing, where[3], promises=1)
+    assert torch.equal(out.nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
 @pytest.mark.parametrize("features", [(), (1,), (3,), (16,), (65,)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8, torch.float64, torch.complex128])
 def test_gather(features, dtype, device):

@@ -24,15 +24,10 @@ class CacheStats(NamedTuple):
     capacity_bytes: int
 
 
-def _version(t: torch.Tensor) -> int | None:
-    return None if t.is_inference() else t._version
-
-
 def _place(t: torch.Tensor) -> tuple[Hashable, ...]:
     if t.layout is not torch.strided:
         raise RuntimeError(f"ReorderCache: tensors must be dense, got {t.layout}")
-    storage = t.untyped_storage().data_ptr()
-    return storage, t.storage_offset(), tuple(t.shape), t.stride(), t.dtype, t.device
+    return t.data_ptr(), t.shape, t.stride(), t.dtype, t.device
 
 
 class _Entry:
@@ -43,6 +38,11 @@ class _Entry:
         self.pattern: tuple[tuple[weakref.ref[torch.Tensor], int], ...] = ()
         self.block: Block | None = None
         self.nbytes = 0
+
+    def holds(self, source: torch.Tensor, pattern: Sequence[torch.Tensor]) -> bool:
+        if self.source is None or self.source() is not source or self.version != source._version:
+            return False
+        return self.block is not None and self.follows(pattern)
 
     def follows(self, pattern: Sequence[torch.Tensor]) -> bool:
         return len(self.pattern) == len(pattern) and all(
@@ -138,13 +138,16 @@ class ReorderCache:
 
     def invalidate(self, tensor: torch.Tensor) -> int:
         """Copies of this tensor's memory count as out of date: the next use refreshes them. How many."""
-        place = _place(tensor)
+        storage, count = tensor.untyped_storage().data_ptr(), 0
         with self._lock:
-            found = [entry for key, entry in self._entries.items() if key[0][0] == place[0]]  # type: ignore[index]
-        for entry in found:
-            with entry.lock:
-                entry.version = None
-        return len(found)
+            entries = list(self._entries.values())
+        for entry in entries:
+            source = None if entry.source is None else entry.source()
+            if source is not None and source.untyped_storage().data_ptr() == storage:
+                with entry.lock:
+                    entry.version = None
+                count += 1
+        return count
 
     def clear(self) -> None:
         with self._lock:
@@ -169,25 +172,20 @@ class ReorderCache:
         pattern: Sequence[torch.Tensor], refresh: Callable[[Any, torch.Tensor], Any] | None, lease: bool,
     ) -> tuple[Any, Block | None, _Entry | None]:  # fmt: skip
         name = (_place(source), key, tuple(_place(t) for t in pattern))
-        version = _version(source)
-        if version is None or any(t.is_inference() for t in pattern):
+        if source.is_inference() or any(t.is_inference() for t in pattern):
             return self._uncached(source, build)
         if source.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self._captured(name, source, version, build, pattern)
+            return self._captured(name, source, build, pattern)
         with self._lock:
             self._bury()
             entry = self._entries.get(name)
             if entry is None:
                 entry = self._entries[name] = _Entry()
             self._entries.move_to_end(name)
-        with entry.lock, torch.inference_mode(False), torch.no_grad():
-            try:
+        with entry.lock:
+            kind = "hits"
+            if not entry.holds(source, pattern):
                 kind = self._bring_up_to_date(entry, name, source, build, pattern, refresh)
-            except BaseException:
-                entry.version = None
-                if entry.block is None:
-                    self._drop(name, entry)
-                raise
             block = entry.block
             assert block is not None
             if lease:
@@ -200,11 +198,20 @@ class ReorderCache:
         self, entry: _Entry, name: Hashable, source: torch.Tensor, build: Callable[[torch.Tensor], Any],
         pattern: Sequence[torch.Tensor], refresh: Callable[[Any, torch.Tensor], Any] | None,
     ) -> str:  # fmt: skip
+        entry.version = None  # until all is well
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                return self._fill(entry, name, source, build, pattern, refresh)
+        except BaseException:
+            if entry.block is None:
+                self._drop(name, entry)
+            raise
+
+    def _fill(
+        self, entry: _Entry, name: Hashable, source: torch.Tensor, build: Callable[[torch.Tensor], Any],
+        pattern: Sequence[torch.Tensor], refresh: Callable[[Any, torch.Tensor], Any] | None,
+    ) -> str:  # fmt: skip
         same = entry.block is not None and entry.follows(pattern)
-        mine = entry.source is not None and entry.source() is source
-        if same and mine and entry.version == source._version:
-            return "hits"
-        entry.version = None
         # Versions are read before the data: a write that comes meanwhile makes the entry old, not wrong.
         version, followed = source._version, tuple((weakref.ref(t), t._version) for t in pattern)
         kind, block = "misses", entry.block
@@ -223,7 +230,7 @@ class ReorderCache:
         else:
             block = Block(build(source))
         block.was_written()
-        if not mine:
+        if entry.source is None or entry.source() is not source:
             entry.source = weakref.ref(source, self._undertaker(name, entry))
         entry.block, entry.pattern, entry.version = block, followed, version
         return kind
@@ -235,15 +242,15 @@ class ReorderCache:
             return build(source), None, None
 
     def _captured(
-        self, name: Hashable, source: torch.Tensor, version: int, build: Callable[[torch.Tensor], Any],
+        self, name: Hashable, source: torch.Tensor, build: Callable[[torch.Tensor], Any],
         pattern: Sequence[torch.Tensor],
     ) -> tuple[Any, None, None]:  # fmt: skip
         with self._lock:
             entry = self._entries.get(name)
         if entry is not None:
             with entry.lock:
-                good = entry.source is not None and entry.source() is source and entry.version == version
-                if good and entry.block is not None and entry.follows(pattern):
+                if entry.holds(source, pattern):
+                    assert entry.block is not None
                     with self._lock:
                         self._counts["hits"] += 1
                     return entry.block.packed, None, None

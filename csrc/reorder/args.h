@@ -37,8 +37,15 @@ struct SpmvArgs {
   void* out = nullptr;          // [rows, m]
   const int* flag = nullptr;
   bool by_lane = false;     // CSR: rows are short, m is 1, indices are int32
+  bool ahead = false;       // packed: loads_ahead, and wanted
   void* partial = nullptr;  // sums of groups, in the accumulator's type: packed [units, 32, m], CSR
                             // [long units, m]
 };
+
+// Packed: whether a warp can walk over strips and load ahead.
+inline bool loads_ahead(const SpmvArgs& args) {
+  return args.m == 1 && args.p.slices && !args.p.units && !args.wide_indices &&
+         strips_of(args.p.rows) < int64_t{1} << 30;
+}
 
 }  // namespace gpuprims::reorder

@@ -28,7 +28,7 @@ cudaError_t launch_check(const Packing& p, bool with_rows, const LongRows& rows,
 
 cudaError_t launch_move(const MoveArgs& args, cudaStream_t stream);
 
-cudaError_t launch_spmv(const SpmvArgs& args, cudaStream_t stream);
+cudaError_t launch_spmv(const SpmvArgs& args, int sms, cudaStream_t stream);
 cudaError_t launch_spmv_csr(const SpmvArgs& args, const LongRows& rows, int sms,
                             cudaStream_t stream);
 

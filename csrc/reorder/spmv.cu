@@ -1,6 +1,7 @@
 // The product of packed rows. A warp has a strip, a lane a row: values and columns arrive in whole
-// lines, eight of a row at a time; x is gathered. Strips wider than a group are cut there where
-// units say so; the groups' sums are added up in order by a second launch.
+// lines, eight of a row at a time; x is gathered. What most matrices are takes a loop over strips
+// that loads ahead. Strips wider than a group are cut there where units say so; the groups' sums
+// are added up in order by a second launch.
 #include <algorithm>
 #include <type_traits>
 
@@ -153,8 +154,84 @@ __device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool c
   }
 }
 
+// Where loads_ahead (args.h) holds. A warp's strips are
+// a grid apart, and the next eight slots of a row are under way while x is waited for: their
+// columns go to registers that were just used as addresses, their values to those just multiplied.
+template <class T, class Acc>
+__device__ __forceinline__ void run_strips(const SpmvArgs& args) {
+  constexpr int kBatch = 8;  // divides kPiece
+  const int strips = static_cast<int>(strips_of(args.p.rows)), stride = gridDim.x * kWarps;
+  const int64_t* const slices = args.p.slices;
+  const int lane = threadIdx.x % 32;
+  const auto* const x = static_cast<const T*>(args.x);
+  const int* const columns = static_cast<const int*>(args.indices) + lane;
+  const T* const values = static_cast<const T*>(args.values) + lane;
+  int s = blockIdx.x * kWarps + threadIdx.x / 32, coming = s + stride;
+  if (s >= strips) return;
+  int64_t at = slices[s], coming_at = 0;
+  int left = static_cast<int>((slices[s + 1] - at) / kStrip), coming_left = 0;  // columns
+  const auto look_ahead = [&] {
+    if (coming >= strips) return;
+    coming_at = slices[coming];
+    coming_left = static_cast<int>((slices[coming + 1] - coming_at) / kStrip);
+  };
+  look_ahead();
+  int column[kBatch];
+  T value[kBatch];
+  const auto load_columns = [&] {
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      column[b] = b < left ? load_once(columns + at + b * kStrip) : -1;
+  };
+  const auto load_values = [&] {
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      value[b] = b < left ? load_once(values + at + b * kStrip) : T{};
+  };
+  load_columns();
+  load_values();
+  Acc piece = 0, group = 0, total = 0;
+  for (int done = kBatch;; done += kBatch) {
+    T read[kBatch];
+    unsigned good = 0;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      read[b] = T{};
+      if (inside(args, column[b])) {
+        good |= 1u << b;
+        read[b] = __ldg(x + column[b]);
+      } else if (column[b] != -1) {
+        piece = not_a_number<Acc>();
+      }
+    }
+    const bool last = left <= kBatch, more = !last || coming < strips;
+    at = last ? coming_at : at + kBatch * kStrip;
+    left = last ? coming_left : left - kBatch;
+    if (more) load_columns();
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      if (good >> b & 1) piece = plus(piece, times(widen(value[b]), widen(read[b])));
+    if (more) load_values();
+    if (done % kPiece == 0) {
+      group = plus(group, piece), piece = 0;
+      if (done % kGroup == 0) total = plus(total, group), group = 0;
+    }
+    if (!last) continue;
+    const int64_t position = static_cast<int64_t>(s) * kStrip + lane;
+    if (position < args.p.rows) write<T>(args, position, 0, plus(total, plus(group, piece)));
+    if (!more) return;
+    piece = group = total = 0;
+    done = 0;
+    s = coming, coming += stride;
+    look_ahead();
+  }
+}
+
 template <class Acc>
-__global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 5 : 3)
+constexpr int kBlocks = sizeof(Acc) == 4 ? 5 : 3;  // a multiprocessor
+
+template <class Acc>
+__global__ void __launch_bounds__(kThreads, kBlocks<Acc>)
     reorder_spmv(const __grid_constant__ SpmvArgs args, const int64_t units, const bool combine) {
   with_element<Acc>(args.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -162,6 +239,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 5 : 3)
       fill_nan<T>(args, kThreads);
       return;
     }
+    if (args.ahead) return run_strips<T, Acc>(args);
     const int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
     if (u >= units) return;
     if (args.m == 1)
@@ -172,9 +250,14 @@ __global__ void __launch_bounds__(kThreads, sizeof(Acc) == 4 ? 5 : 3)
 }
 
 template <class Acc>
-cudaError_t start(const SpmvArgs& args, cudaStream_t stream) {
-  const int64_t units = args.p.units ? args.p.unit_count : strips_of(args.p.rows);
+cudaError_t start(const SpmvArgs& args, int sms, cudaStream_t stream) {
+  const int64_t strips = strips_of(args.p.rows);
+  const int64_t units = args.p.units ? args.p.unit_count : strips;
   const int64_t blocks = std::max<int64_t>((units + kWarps - 1) / kWarps, 1);
+  if (args.ahead) {
+    const dim3 grid(static_cast<unsigned>(std::min<int64_t>(blocks, sms * kBlocks<Acc>)));
+    return launch(reorder_spmv<Acc>, {grid, dim3(kThreads)}, stream, args, int64_t{0}, false);
+  }
   const auto columns = static_cast<unsigned>(args.m == 1 ? 1 : (args.m + 1) / 2);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), columns), dim3(kThreads)};
   const auto code = launch(reorder_spmv<Acc>, shape, stream, args, units, false);
@@ -184,8 +267,9 @@ cudaError_t start(const SpmvArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t launch_spmv(const SpmvArgs& args, cudaStream_t stream) {
-  return args.dtype == Dtype::f64 ? start<double>(args, stream) : start<float>(args, stream);
+cudaError_t launch_spmv(const SpmvArgs& args, int sms, cudaStream_t stream) {
+  return args.dtype == Dtype::f64 ? start<double>(args, sms, stream)
+                                  : start<float>(args, sms, stream);
 }
 
 }  // namespace gpuprims::reorder

@@ -9,14 +9,22 @@ constexpr int64_t kLaneMean = 8;  // entries a row up to which a lane reads its 
 
 int64_t accumulator_bytes(const SpmvArgs& args) { return args.dtype == Dtype::f64 ? 8 : 4; }
 
+std::string environment(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? text : "";
+}
+
 // Which kernel short rows take, whose bits are the same: GPUPRIMS_SPMV_CSR_ALGO forces one.
 bool reads_by_lane(const SpmvArgs& args) {
-  static const std::string forced = [] {
-    const char* const text = std::getenv("GPUPRIMS_SPMV_CSR_ALGO");
-    return std::string(text ? text : "");
-  }();
+  static const std::string forced = environment("GPUPRIMS_SPMV_CSR_ALGO");
   if (args.m != 1 || args.wide_indices || forced == "stream") return false;
   return forced == "lane" || args.p.entries <= kLaneMean * args.p.rows;
+}
+
+// The same for packed rows.
+bool wants_ahead(const SpmvArgs& args) {
+  static const std::string forced = environment("GPUPRIMS_SPMV_ALGO");
+  return loads_ahead(args) && forced != "unit";
 }
 
 struct Cuda {
@@ -24,7 +32,9 @@ struct Cuda {
   static constexpr int64_t kMostColumns = 65535;  // what a grid's second dimension counts
 
   static void spmv(const char* op, SpmvArgs args, Tensor& out, int64_t promises) {
-    const cudaStream_t stream = current_stream(out.get_device_index());
+    const int device = out.get_device_index();
+    const cudaStream_t stream = current_stream(device);
+    args.ahead = wants_ahead(args);
     std::optional<Tensor> memory;
     if (must_look(promises)) {
       memory = workspace(op, out, 64);
@@ -36,7 +46,7 @@ struct Cuda {
       memory = workspace(op, out, args.p.unit_count * kStrip * args.m * accumulator_bytes(args));
       args.partial = memory->mutable_data_ptr();
     }
-    if (out.numel() > 0) check_cuda(op, launch_spmv(args, stream));
+    if (out.numel() > 0) check_cuda(op, launch_spmv(args, device_info(device).sms, stream));
   }
 
   static void spmv_csr(const char* op, SpmvArgs args, Tensor& out, int64_t promises) {

@@ -188,7 +188,8 @@ void check_products(const Rows& rows, int64_t m, std::mt19937& random) {
   args.flag = flag;
   std::vector<T> partial(rows.p.unit_count * kStrip * m);
   args.partial = partial.data();
-  launch_spmv(args, nullptr);
+  args.ahead = loads_ahead(args) && random() % 4;
+  launch_spmv(args, 1 + random() % 3, nullptr);
   Packing csr = rows.p;
   csr.order = nullptr, csr.slices = nullptr, csr.units = nullptr;
   csr.longest = csr.entries;
