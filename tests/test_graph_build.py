@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_gpuprims import Graph, neighbor_aggregate
 
@@ -140,3 +141,20 @@ def test_pin_memory():
     moved = pinned.to("cuda", non_blocking=True)
     x = torch.rand(3, 2)
     assert torch.equal(neighbor_aggregate(x.cuda(), moved).cpu(), neighbor_aggregate(x, graph))
+
+
+def test_torch_save(device, tmp_path):
+    graph = Graph.from_coo(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]).to(device)).prepare()
+    torch.save(graph, tmp_path / "graph.pt")
+    back = torch.load(tmp_path / "graph.pt", weights_only=False)
+    x = torch.randn(3, 5, device=device, requires_grad=True)
+    expected, got = neighbor_aggregate(x, graph), neighbor_aggregate(x, back)
+    assert torch.equal(got, expected)
+    assert torch.equal(*(torch.autograd.grad(out.sin().sum(), x)[0] for out in (got, expected)))
+
+
+def test_int32_offsets_that_do_not_hold_the_edges():
+    with FakeTensorMode():
+        indptr, indices = torch.empty(4, dtype=torch.int32), torch.empty(2**31, dtype=torch.int32)
+        with pytest.raises(RuntimeError, match="indptr must be int64 for 2147483648 edges, got int32"):
+            torch.ops.gpuprims.neighbor_aggregate(torch.empty(3, 2), indptr, indices)
