@@ -44,7 +44,7 @@ def both_devices(small: bool, device: str) -> list[dict[str, Any]]:
         count = 2000 if small else 1_000_000
         formula = Formula.random(int(count / 4.2), count, place, 0)
         surveys = torch.rand(3 * count, device=place)
-        listed = pack_rows(formula.edges, formula.indptr, layout="sliced", fill=-1)
+        listed = pack_rows(formula.edges, formula.indptr, layout="sliced", window=reorder_sp.WINDOW, fill=-1)
         made["SP: surveys", place] = (redirect(listed.values).pack(surveys), surveys)
     # The list of the device serves both: building it with torch ops on the CPU would take minutes.
     state = reorder_md.lattice(10 if small else 60, 0.8, device, 0)

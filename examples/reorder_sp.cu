@@ -43,27 +43,31 @@ extern "C" __global__ void row_csr(i64 rows, const int* indptr, const int* edges
   if (r < rows && threadIdx.x % 4 == 0) products[r] = make_float2(product, zeros);
 }
 
-// Edges in thread-access order: slot (k, lane) of slice s at slices[s] + 32 k + lane.
+// Edges in thread-access order: slot (k, lane) of slice s at slices[s] + 32 k + lane, for the row
+// at each position, of `order`.
 extern "C" __global__ void row_sliced(i64 rows, const int* indptr, const i64* slices,
-                                      const int* edges, const float* surveys, float2* products) {
-  const i64 r = blockIdx.x * (i64)blockDim.x + threadIdx.x;
-  if (r >= rows) return;
+                                      const int* order, const int* edges, const float* surveys,
+                                      float2* products) {
+  const i64 p = blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (p >= rows) return;
   float product = 1.0f, zeros = 0.0f;
-  const int* at = edges + slices[r / 32] + r % 32;
+  const int r = order[p];
+  const int* at = edges + slices[p / 32] + p % 32;
   const int length = indptr[r + 1] - indptr[r];
 #pragma unroll 4
   for (int k = 0; k < length; ++k) take(surveys[at[32 * k]], product, zeros);
   products[r] = make_float2(product, zeros);
 }
 
-// The seed's new_A: the surveys themselves in thread-access order; rows from `first` (a multiple of
-// 32) on.
+// The seed's new_A: the surveys themselves in thread-access order; positions from `first` (a
+// multiple of 32) on.
 extern "C" __global__ void row_packed(i64 rows, i64 first, const int* indptr, const i64* slices,
-                                      const float* packed, float2* products) {
-  const i64 r = first + blockIdx.x * (i64)blockDim.x + threadIdx.x;
-  if (r >= first + rows) return;
+                                      const int* order, const float* packed, float2* products) {
+  const i64 p = first + blockIdx.x * (i64)blockDim.x + threadIdx.x;
+  if (p >= first + rows) return;
   float product = 1.0f, zeros = 0.0f;
-  const float* at = packed + (slices[r / 32] - slices[first / 32]) + r % 32;
+  const int r = order[p];
+  const float* at = packed + (slices[p / 32] - slices[first / 32]) + p % 32;
   const int length = indptr[r + 1] - indptr[r];
 #pragma unroll 4
   for (int k = 0; k < length; ++k) take(at[32 * k], product, zeros);

@@ -28,6 +28,7 @@ from reordering_sp import Formula, decimate, reference, row_products, satisfied,
 from torch_gpuprims import ReorderCache, overlapped, pack_rows, redirect, reduce
 
 VARIANTS = ("original", "csr", "packed", "overlapped", "cached", "redirected", "sorted")
+WINDOW = 4096  # rows sorted by length together: without, half of the slots would be empty
 kernels = Kernels("reorder_sp.cu")
 
 
@@ -54,16 +55,16 @@ class Propagation:
         self.slots: torch.Tensor | None = None
         self.into: torch.Tensor | None = None
         if variant in ("packed", "overlapped", "redirected"):
-            self.list = pack_rows(formula.edges, formula.indptr, layout="sliced", fill=-1)
+            self.list = self.pack(formula.edges)
             self.redirect_access(chunks if variant == "overlapped" else 1)
+
+    def pack(self, edges: torch.Tensor) -> Any:
+        return pack_rows(edges, self.formula.indptr, layout="sliced", window=WINDOW, fill=-1)
 
     def packed_list(self) -> Any:
         """The edges of all literals in thread-access order: a hit in all rounds but the first."""
         f = self.formula
-        return self.cache.get(
-            f.edges, lambda v: pack_rows(v, f.indptr, layout="sliced", fill=-1),
-            key="sliced", pattern=[f.indptr],
-        )  # fmt: skip
+        return self.cache.get(f.edges, self.pack, key="sliced", pattern=[f.indptr])
 
     def redirect_access(self, count: int) -> None:
         """Where surveys come from (or go to, if redirected), and memory for them, by chunks of slices."""
@@ -97,21 +98,21 @@ class Propagation:
         first, count, block = part
         f = self.formula
         if self.surveys.is_cuda:
-            kernels(
-                "row_packed", count, count, first, f.indptr, self.list.slices, block.values, self.products
-            )
+            packed = self.list
+            args = (f.indptr, packed.slices, packed.order, block.values, self.products)
+            kernels("row_packed", count, count, first, *args)
         else:
-            self.products[first : first + count] = self.unpacked(first, count, block.values)
+            self.unpacked(first, count, block.values)
 
-    def unpacked(self, first: int, count: int, packed: torch.Tensor) -> torch.Tensor:
-        """Row products of chunk `first`, from its slots, in torch ops."""
+    def unpacked(self, first: int, count: int, packed: torch.Tensor) -> None:
+        """Row products of the chunk at position `first`, from its slots, in torch ops."""
+        rows, slices = self.list.order[first : first + count].long(), self.list.slices
         indptr = self.formula.indptr.long()
-        lengths = indptr[first + 1 : first + count + 1] - indptr[first : first + count]
-        row = torch.arange(first, first + count).repeat_interleave(lengths)
-        k = torch.arange(len(row)) - (indptr[row] - indptr[first])
-        slices = self.list.slices
-        slot = slices[row // 32] - slices[first // 32] + 32 * k + row % 32
-        return row_products((indptr[first : first + count + 1] - indptr[first]), packed[slot])
+        begin = torch.nn.functional.pad((indptr[rows + 1] - indptr[rows]).cumsum(0), (1, 0))
+        p = torch.arange(count).repeat_interleave(begin.diff())
+        k = torch.arange(len(p)) - begin[p]
+        slot = slices[(first + p) // 32] - slices[first // 32] + 32 * k + p % 32
+        self.products[rows] = row_products(begin, packed[slot])
 
     def update_rows(self) -> None:
         f, flat = self.formula, self.surveys.view(-1)
@@ -125,13 +126,14 @@ class Propagation:
             assert self.into is not None
             if self.surveys.is_cuda:
                 packed, n = self.list, self.rows
-                kernels("row_packed", n, n, 0, f.indptr, packed.slices, self.into, self.products)
+                args = (f.indptr, packed.slices, packed.order, self.into, self.products)
+                kernels("row_packed", n, n, 0, *args)
             else:
-                self.products = self.unpacked(0, self.rows, self.into)
+                self.unpacked(0, self.rows, self.into)
         elif self.way == "cached":
             packed = self.packed_list()
             if self.surveys.is_cuda:
-                args = (f.indptr, packed.slices, packed.values, flat, self.products)
+                args = (f.indptr, packed.slices, packed.order, packed.values, flat, self.products)
                 kernels("row_sliced", self.rows, self.rows, *args)
             else:
                 self.products = row_products(f.indptr, flat[packed.unpack().long()])
