@@ -42,9 +42,12 @@ struct SpmvArgs {
                             // [long units, m]
 };
 
-// Packed: whether a warp can walk over strips and load ahead.
+// Packed: whether warps can walk over strips and load ahead, 16 bytes a lane.
 inline bool loads_ahead(const SpmvArgs& args) {
-  return args.m == 1 && args.p.slices && !args.p.units && !args.wide_indices &&
+  const auto bits =
+      reinterpret_cast<uintptr_t>(args.values) | reinterpret_cast<uintptr_t>(args.indices);
+  return args.m == 1 && args.p.slices && !args.p.units && !args.wide_indices && bits % 16 == 0 &&
+         (args.dtype == Dtype::f32 || args.dtype == Dtype::f64) &&
          strips_of(args.p.rows) < int64_t{1} << 30;
 }
 
