@@ -45,10 +45,12 @@ class _Entry:
         return self.block is not None and self.follows(pattern)
 
     def follows(self, pattern: Sequence[torch.Tensor]) -> bool:
-        return len(self.pattern) == len(pattern) and all(
-            ref() is t and version == t._version
-            for (ref, version), t in zip(self.pattern, pattern, strict=True)
-        )
+        if len(self.pattern) != len(pattern):
+            return False
+        for (ref, version), t in zip(self.pattern, pattern, strict=True):
+            if ref() is not t or version != t._version:
+                return False
+        return True
 
 
 class ReorderCache:
@@ -191,7 +193,11 @@ class ReorderCache:
             if lease:
                 block.leases += 1
             packed = block.hand_out()
-        self._settle(name, entry, kind)
+        if kind == "hits":
+            with self._lock:
+                self._counts[kind] += 1
+        else:
+            self._settle(name, entry, kind)
         return packed, block, entry
 
     def _bring_up_to_date(
@@ -257,9 +263,9 @@ class ReorderCache:
         return self._uncached(source, build)
 
     def _settle(self, name: Hashable, entry: _Entry, kind: str) -> None:
-        """Counts, and makes room for the entry that was just used."""
-        nbytes = bytes_of(entry.block.packed) if kind != "hits" and entry.block is not None else entry.nbytes
-        warn = False
+        """Counts, and makes room for the entry that was just built."""
+        assert entry.block is not None
+        nbytes, warn = bytes_of(entry.block.packed), False
         with self._lock:
             if nbytes > self.capacity_bytes:
                 self._remove(name, entry)
