@@ -10,6 +10,8 @@
 namespace gpuprims::reorder {
 namespace {
 
+extern __shared__ __align__(16) unsigned char dynamic_memory[];  // gathers leave it all to L1
+
 constexpr int64_t kLarge = 48 << 20;  // bytes; what an L2 of 60 MB keeps
 
 int64_t units_of(const Packing& p) {
@@ -81,7 +83,6 @@ __device__ void gather_rows(const MoveArgs& args) {
 template <class Word>
 __global__ void __launch_bounds__(kThreads, 4)
     reorder_move(const __grid_constant__ MoveArgs args, const int64_t units, const int each) {
-  __shared__ Word tiles[kWarps][kTileWords<Word>];
   if (args.move == Move::gather) {
     if (args.count * args.words > kLarge / static_cast<int64_t>(sizeof(Word)))
       gather_rows<Word, true>(args);
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       to[at] = bad.word<Word>(at);
     return;
   }
-  Word* const tile = tiles[threadIdx.x / 32];
+  Word* const tile = reinterpret_cast<Word*>(dynamic_memory) + threadIdx.x / 32 * kTileWords<Word>;
   const int64_t u = (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32) * each;
   if (u >= units) return;
   if (args.move == Move::pack)
@@ -111,11 +112,13 @@ template <class Word>
 cudaError_t start(const MoveArgs& args, cudaStream_t stream) {
   int64_t units = 0, blocks;
   int each = 1;  // units of a warp
+  size_t memory = 0;
   if (args.move == Move::gather) {
     const int64_t rows = std::max<int64_t>(4 * kThreads / std::min<int64_t>(args.words, 32), 1);
     blocks = std::min<int64_t>((args.count + rows - 1) / rows, 1 << 22);
   } else {
     units = units_of(args.p);
+    memory = kWarps * kTileWords<Word> * sizeof(Word);
     // Several at once where they will mostly fit the tile.
     const bool fit = units > 0 && args.words == 1 &&
                      args.p.entries / units * kUnits<Word> <= kTileWords<Word> * 9 / 10;
@@ -124,8 +127,8 @@ cudaError_t start(const MoveArgs& args, cudaStream_t stream) {
   }
   if (args.flag) blocks = std::max<int64_t>(blocks, 1);  // somebody fills
   if (blocks == 0) return cudaSuccess;
-  return launch(reorder_move<Word>, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
-                args, units, each);
+  return launch(reorder_move<Word>, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), memory},
+                stream, args, units, each);
 }
 
 }  // namespace
