@@ -61,7 +61,7 @@ class ReorderCache:
     A packed copy is whatever build returns: a tensor, a tuple of tensors, or an object with
     `refresh(source)` and `nbytes`, such as PackedRows.
 
-    An entry is found by source's storage, offset, shape, strides, dtype and device, by `key` and by
+    An entry is found by source's address, shape, strides, dtype and device, by `key` and by
     `pattern`. It is good while source is the same tensor object at the same `_version`: PyTorch counts every
     in-place operation, so nobody has to set a flag. A weak reference drops the entry when source dies; a new
     tensor at the old address finds nothing. Pass the same tensor object in each call: a view made anew each
