@@ -36,9 +36,9 @@ def pack_rows(
 def spmv(packed: Any, x: torch.Tensor, **kwargs: Any) -> str:
     dtype = str(packed.dtype).removeprefix("torch.")
     strips = (packed.num_rows + STRIP - 1) // STRIP
-    ahead = packed.layout == "sliced" and packed.indices.dtype == torch.int32 and x.numel() == x.shape[0]
     if packed.units is None:
-        walk = ahead and packed.dtype in (torch.float32, torch.float64)  # loads_ahead of csrc/reorder/args.h
+        walk = packed.layout == "sliced" and packed.num_slots <= 16 * packed.num_rows  # spmv_cuda.cpp
+        walk = walk and packed.indices.dtype == torch.int32 and x.numel() == x.shape[0]
         work = f"{strips} units of 32 rows, {'warps walk over them' if walk else 'a warp each'}, one launch"
     else:
         work = f"{packed.units.shape[1]} units of 32 rows by {GROUP} columns, a warp each, two launches"

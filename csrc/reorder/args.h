@@ -42,12 +42,9 @@ struct SpmvArgs {
                             // [long units, m]
 };
 
-// Packed: whether warps can walk over strips and load ahead, 16 bytes a lane.
+// Packed: whether a warp can walk over strips and load ahead.
 inline bool loads_ahead(const SpmvArgs& args) {
-  const auto bits =
-      reinterpret_cast<uintptr_t>(args.values) | reinterpret_cast<uintptr_t>(args.indices);
-  return args.m == 1 && args.p.slices && !args.p.units && !args.wide_indices && bits % 16 == 0 &&
-         (args.dtype == Dtype::f32 || args.dtype == Dtype::f64) &&
+  return args.m == 1 && args.p.slices && !args.p.units && !args.wide_indices &&
          strips_of(args.p.rows) < int64_t{1} << 30;
 }
 

@@ -12,35 +12,14 @@ namespace {
 
 extern __shared__ __align__(16) unsigned char dynamic_memory[];  // gathers leave it all to L1
 
-constexpr int64_t kLarge = 48 << 20;  // bytes; what an L2 of 60 MB keeps
-
 int64_t units_of(const Packing& p) {
   if (p.units) return p.unit_count;
   const int64_t strips = strips_of(p.rows);
   return p.slices ? strips : strips * ((p.longest + kGroup - 1) / kGroup);
 }
 
-// A store that leaves L2 to others.
+// A row of the result takes `group` lanes; some rows are on their way in each.
 template <class Word>
-__device__ __forceinline__ void store_past(Word* to, Word word) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (sizeof(Word) == 16) {
-    __stcs(reinterpret_cast<ulonglong2*>(to), make_ulonglong2(word.low, word.high));
-    return;
-  } else if constexpr (sizeof(Word) == 8) {
-    __stcs(reinterpret_cast<unsigned long long*>(to), word);
-    return;
-  } else if constexpr (sizeof(Word) == 4) {
-    __stcs(to, word);
-    return;
-  }
-#endif
-  *to = word;
-}
-
-// A row of the result takes `group` lanes; some rows are on their way in each. A result larger than
-// L2 is kept from pushing out what is gathered.
-template <class Word, bool kPast>
 __device__ void gather_rows(const MoveArgs& args) {
   const auto* const from = static_cast<const Word*>(args.from);
   auto* const to = static_cast<Word*>(args.to);
@@ -70,11 +49,7 @@ __device__ void gather_rows(const MoveArgs& args) {
         if (i >= args.count) continue;
         if (!inside && source[k] != -1) word[k] = Pattern{args.bad, args.bad}.word<Word>(w);
         if (source[k] == -1) word[k] = fill.word<Word>(w);
-        Word* const place = to + i * args.words + w;
-        if constexpr (kPast)
-          store_past(place, word[k]);
-        else
-          *place = word[k];
+        to[i * args.words + w] = word[k];
       }
     }
   }
@@ -84,10 +59,7 @@ template <class Word>
 __global__ void __launch_bounds__(kThreads, 4)
     reorder_move(const __grid_constant__ MoveArgs args, const int64_t units, const int each) {
   if (args.move == Move::gather) {
-    if (args.count * args.words > kLarge / static_cast<int64_t>(sizeof(Word)))
-      gather_rows<Word, true>(args);
-    else
-      gather_rows<Word, false>(args);
+    gather_rows<Word>(args);
     return;
   }
   if (args.flag && *args.flag) {

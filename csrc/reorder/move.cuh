@@ -1,6 +1,5 @@
 // Moves of whole units between CSR and packed rows, a warp each; copy.cu has the kernel.
 #pragma once
-#include "reorder/async.cuh"
 #include "reorder/kernels.h"
 
 namespace gpuprims::reorder {
@@ -14,6 +13,10 @@ template <class Word>
 constexpr int kTileWords = sizeof(Word) > 8    ? 1
                            : sizeof(Word) == 8 ? 17 * 32
                                                : 33 * 32;
+
+struct alignas(16) Word16 {
+  uint64_t low, high;
+};
 
 // 16 bytes of what stands where no value is, over and over: every element's size divides 16.
 struct Pattern {
@@ -73,9 +76,27 @@ __device__ __forceinline__ int lanes_for(int64_t n) {
   return lanes;
 }
 
+// Copies a word to shared memory; seen after copies_done. Asynchronous where the card can: then a
+// warp has all of its loads under way and holds none in registers.
+template <class Word>
+__device__ __forceinline__ void copy_word(Word* to, const Word* from) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(Word) == 4 || sizeof(Word) == 8) {
+    const auto shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from),
+                 "n"(static_cast<int>(sizeof(Word)))
+                 : "memory");
+    return;
+  }
+#endif
+  *to = *from;
+}
+
 __device__ __forceinline__ void copies_done() {
-  copies_end();
-  copies_left<0>();
+#if defined(__CUDA_ARCH__)
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  __syncwarp();
 }
 
 template <class Word, bool kPack>

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "common/launch.h"
-#include "reorder/async.cuh"
 #include "reorder/sum.cuh"
 
 namespace gpuprims::reorder {
@@ -14,8 +13,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-
-extern __shared__ __align__(16) unsigned char dynamic_memory[];
 
 // Keeps the compiler from holding eight multiples of a stride in registers.
 template <class P>
@@ -157,96 +154,76 @@ __device__ __forceinline__ void run_unit(const SpmvArgs& args, int64_t u, bool c
   }
 }
 
-constexpr int kAhead = 8;  // slots of a row in a batch of run_strips; divides kPiece
-constexpr int kStages = 2;
-
-// Where loads_ahead holds. A warp's strips are a grid apart. Their batches of eight slots a row
-// come to shared memory as runs of whole lines, and the next one is under way while x is waited
-// for.
+// Where loads_ahead (args.h) holds. A warp's strips are
+// a grid apart, and the next eight slots of a row are under way while x is waited for: their
+// columns go to registers that were just used as addresses, their values to those just multiplied.
 template <class T, class Acc>
 __device__ __forceinline__ void run_strips(const SpmvArgs& args) {
-  constexpr int kSlots = kAhead * kStrip;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  T* const values = reinterpret_cast<T*>(dynamic_memory) + warp * (kStages * kSlots);
-  int* const columns =
-      reinterpret_cast<int*>(reinterpret_cast<T*>(dynamic_memory) + kWarps * (kStages * kSlots)) +
-      warp * (kStages * kSlots);
-  const auto* const x = static_cast<const T*>(args.x);
-  const auto all = static_cast<unsigned>(args.columns);
-  const int64_t* const slices = args.p.slices;
+  constexpr int kBatch = 8;  // divides kPiece
   const int strips = static_cast<int>(strips_of(args.p.rows)), stride = gridDim.x * kWarps;
-  int s = blockIdx.x * kWarps + warp;  // that is added up
+  const int64_t* const slices = args.p.slices;
+  const int lane = threadIdx.x % 32;
+  const auto* const x = static_cast<const T*>(args.x);
+  const int* const columns = static_cast<const int*>(args.indices) + lane;
+  const T* const values = static_cast<const T*>(args.values) + lane;
+  int s = blockIdx.x * kWarps + threadIdx.x / 32, coming = s + stride;
   if (s >= strips) return;
-
-  // The batch to be asked for next, and the strip behind its own.
   int64_t at = slices[s], coming_at = 0;
-  int asked = s, left = static_cast<int>((slices[s + 1] - at) / kStrip), coming = 0;  // columns
+  int left = static_cast<int>((slices[s + 1] - at) / kStrip), coming_left = 0;  // columns
   const auto look_ahead = [&] {
-    if (asked + stride >= strips) return;
-    coming_at = slices[asked + stride];
-    coming = static_cast<int>((slices[asked + stride + 1] - coming_at) / kStrip);
+    if (coming >= strips) return;
+    coming_at = slices[coming];
+    coming_left = static_cast<int>((slices[coming + 1] - coming_at) / kStrip);
   };
   look_ahead();
-  const auto ask = [&](int stage) {
-    const int had = left;
-    if (asked < strips) {
-      const int slots = (had < kAhead ? had : kAhead) * kStrip;
-      const auto bring = [&](auto* to, const auto* from) {
-        constexpr int kEach = 16 / static_cast<int>(sizeof(*from));
+  int column[kBatch];
+  T value[kBatch];
+  const auto load_columns = [&] {
 #pragma unroll
-        for (int i = 0; i < kSlots / kEach; i += 32)
-          if ((i + lane) * kEach < slots)
-            copy_word(reinterpret_cast<Word16*>(to) + i + lane,
-                      reinterpret_cast<const Word16*>(from) + i + lane);
-      };
-      bring(columns + stage * kSlots, static_cast<const int*>(args.indices) + at);
-      bring(values + stage * kSlots, static_cast<const T*>(args.values) + at);
-      at += kSlots, left -= kAhead;
-      if (left <= 0) {
-        asked += stride;
-        at = coming_at, left = coming;
-        look_ahead();
+    for (int b = 0; b < kBatch; ++b)
+      column[b] = b < left ? load_once(columns + at + b * kStrip) : -1;
+  };
+  const auto load_values = [&] {
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      value[b] = b < left ? load_once(values + at + b * kStrip) : T{};
+  };
+  load_columns();
+  load_values();
+  Acc piece = 0, group = 0, total = 0;
+  for (int done = kBatch;; done += kBatch) {
+    T read[kBatch];
+    unsigned good = 0;
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      read[b] = T{};
+      if (inside(args, column[b])) {
+        good |= 1u << b;
+        read[b] = __ldg(x + column[b]);
+      } else if (column[b] != -1) {
+        piece = not_a_number<Acc>();
       }
     }
-    copies_end();
-    return had;
-  };
-  int now = ask(0), next = ask(1);
-  unsigned worst = 0;  // of column + 1
-  Acc piece = 0, group = 0, total = 0;
-  for (int done = kAhead, stage = 0;; done += kAhead, stage ^= 1) {
-    copies_left<kStages - 1>();
-    T read[kAhead];
-    unsigned empty = 0;
+    const bool last = left <= kBatch, more = !last || coming < strips;
+    at = last ? coming_at : at + kBatch * kStrip;
+    left = last ? coming_left : left - kBatch;
+    if (more) load_columns();
 #pragma unroll
-    for (int b = 0; b < kAhead; ++b) {
-      const unsigned c = b < now ? columns[stage * kSlots + b * kStrip + lane] : ~0u;
-      read[b] = T{};
-      if (c < all) read[b] = __ldg(x + c);
-      empty |= (c >> 31) << b;
-      worst = c + 1 > worst ? c + 1 : worst;
-    }
-#pragma unroll
-    for (int b = 0; b < kAhead; ++b)
-      if (!(empty >> b & 1))
-        piece =
-            plus(piece, times(widen(values[stage * kSlots + b * kStrip + lane]), widen(read[b])));
-    __syncwarp();
-    const bool last = now <= kAhead;
-    now = next, next = ask(stage);
+    for (int b = 0; b < kBatch; ++b)
+      if (good >> b & 1) piece = plus(piece, times(widen(value[b]), widen(read[b])));
+    if (more) load_values();
     if (done % kPiece == 0) {
       group = plus(group, piece), piece = 0;
       if (done % kGroup == 0) total = plus(total, group), group = 0;
     }
     if (!last) continue;
-    total = worst > all ? not_a_number<Acc>() : plus(total, plus(group, piece));
     const int64_t position = static_cast<int64_t>(s) * kStrip + lane;
-    if (position < args.p.rows) write<T>(args, position, 0, total);
-    s += stride;
-    if (s >= strips) return;
+    if (position < args.p.rows) write<T>(args, position, 0, plus(total, plus(group, piece)));
+    if (!more) return;
     piece = group = total = 0;
-    worst = 0;
     done = 0;
+    s = coming, coming += stride;
+    look_ahead();
   }
 }
 
@@ -262,8 +239,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Acc>)
       fill_nan<T>(args, kThreads);
       return;
     }
-    if constexpr (sizeof(T) == sizeof(Acc))
-      if (args.ahead) return run_strips<T, Acc>(args);
+    if (args.ahead) return run_strips<T, Acc>(args);
     const int64_t u = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
     if (u >= units) return;
     if (args.m == 1)
@@ -280,9 +256,7 @@ cudaError_t start(const SpmvArgs& args, int sms, cudaStream_t stream) {
   const int64_t blocks = std::max<int64_t>((units + kWarps - 1) / kWarps, 1);
   if (args.ahead) {
     const dim3 grid(static_cast<unsigned>(std::min<int64_t>(blocks, sms * kBlocks<Acc>)));
-    const size_t memory = kThreads * kStages * kAhead * (sizeof(Acc) + sizeof(int));
-    return launch(reorder_spmv<Acc>, {grid, dim3(kThreads), memory}, stream, args, int64_t{0},
-                  false);
+    return launch(reorder_spmv<Acc>, {grid, dim3(kThreads)}, stream, args, int64_t{0}, false);
   }
   const auto columns = static_cast<unsigned>(args.m == 1 ? 1 : (args.m + 1) / 2);
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), columns), dim3(kThreads)};

@@ -5,7 +5,8 @@
 namespace gpuprims::reorder {
 namespace {
 
-constexpr int64_t kLaneMean = 8;  // entries a row up to which a lane reads its own
+constexpr int64_t kLaneMean = 8;    // entries a row up to which a lane reads its own
+constexpr int64_t kAheadMean = 16;  // slots a row up to which loading ahead pays: else x binds
 
 int64_t accumulator_bytes(const SpmvArgs& args) { return args.dtype == Dtype::f64 ? 8 : 4; }
 
@@ -24,7 +25,8 @@ bool reads_by_lane(const SpmvArgs& args) {
 // The same for packed rows.
 bool wants_ahead(const SpmvArgs& args) {
   static const std::string forced = environment("GPUPRIMS_SPMV_ALGO");
-  return loads_ahead(args) && forced != "unit";
+  if (!loads_ahead(args) || forced == "unit") return false;
+  return forced == "ahead" || args.p.slots <= kAheadMean * args.p.rows;
 }
 
 struct Cuda {
