@@ -1,4 +1,4 @@
-// The loops of cpu_kernels.inc and cpu_lines.inc for the vectors that every x86-64 has, and for
+// The loops of the .inc files for the vectors that every x86-64 has, and for
 // AVX2.
 #pragma once
 #include <bit>
@@ -6,13 +6,15 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "reduce/ops.h"
 
 namespace gpuprims {
 namespace {  // the CPU sources include this
 
-constexpr int kTile = 512;  // columns side by side: long stretches of each row
+constexpr int kTile = 512;       // columns side by side: long stretches of each row
+constexpr int kTurnedRows = 64;  // short rows that are made columns at a time
 
 template <class T>
 constexpr bool kBrain = false;  // bfloat16
@@ -39,6 +41,7 @@ namespace narrow {
 // after what it is made of
 #include "reduce/cpu_kernels.inc"
 #include "reduce/cpu_lines.inc"
+#include "reduce/cpu_spread.inc"
 }  // namespace narrow
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -50,6 +53,7 @@ namespace wide {
 // after what it is made of
 #include "reduce/cpu_kernels.inc"
 #include "reduce/cpu_lines.inc"
+#include "reduce/cpu_spread.inc"
 }  // namespace wide
 #pragma GCC pop_options
 #undef GPUPRIMS_AVX2

@@ -50,7 +50,7 @@ struct CpuAdditive {
   using Turned = std::conditional_t<std::is_integral_v<A>, LaneOf<T>, A>;
   static constexpr int V = 16 / sizeof(T);
   static constexpr bool kTree = std::is_floating_point_v<A>, kFolds = !kTree;
-  static constexpr int kMostTurned = kHalf<T> ? 48 : 80 / sizeof(Turned);
+  static constexpr int kMostTurned = kHalf<T> ? 48 : 160 / sizeof(Turned);
   template <class X>
   static constexpr int kLanes = kTree ? kWidth<A> : kWidth<int32_t>;
   bool product;
@@ -105,7 +105,7 @@ struct CpuAdditive {
 
   void turned(const Turned* tile, int n, int columns, State* out) const {
     if constexpr (!kTree)
-      lines(tile, 4 * kWidth<Turned>, n, columns, out);
+      lines(tile, kTurnedRows, n, columns, out);
     else
       with_kind(
           [&]<Change kind>() { GPUPRIMS_BEST(turned_lines<kind, V, A>(tile, n, columns, out)); });
@@ -121,13 +121,13 @@ struct CpuOrderless {
   static constexpr bool kTree = false, kFolds = true;
   template <class State>
   void turned(const Turned* tile, int n, int columns, State* out) const {
-    static_cast<const Self*>(this)->lines(tile, 4 * kWidth<Turned>, n, columns, out);
+    static_cast<const Self*>(this)->lines(tile, kTurnedRows, n, columns, out);
   }
 };
 
 // The values, in their own order.
 template <class T>
-struct CpuExtreme : CpuOrderless<T, CpuExtreme<T>, 64> {
+struct CpuExtreme : CpuOrderless<T, CpuExtreme<T>, 80> {
   using State = ValueOf<T>;
   template <class X>
   static constexpr int kLanes = kWidth<ValueOf<X>>;
@@ -208,7 +208,7 @@ struct CpuArg : CpuOrderless<T, CpuArg<T>, 256> {
 
 // Elements as bits, without the sign of floating-point numbers.
 template <class T>
-struct CpuNonzero : CpuOrderless<T, CpuNonzero<T>, 64> {
+struct CpuNonzero : CpuOrderless<T, CpuNonzero<T>, 80> {
   using State = uint8_t;
   template <class X>
   using Bits = std::make_unsigned_t<BitsOf<X>>;

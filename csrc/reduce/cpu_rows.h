@@ -140,25 +140,24 @@ void reduce_rows(const ReduceArgs& args, const Op& op, const Finish& finish) {
   const T* const input = static_cast<const T*>(args.input);
   const int n = static_cast<int>(l.n);
   parallel(l.columns, n, [&](int64_t begin, int64_t end) {
-    if constexpr (HasLines<Op, T>) {
-      using Turned = typename Op::Turned;
-      constexpr int L = kWidth<Turned>, K = 4 * L;
-      if (n <= Op::kMostTurned) {
-        alignas(32) Turned tile[Op::kMostTurned * K];
-        typename Op::State states[K];
-        for (int64_t row = begin; row < end; row += K) {
-          const int rows = static_cast<int>(std::min<int64_t>(K, end - row));
-          GPUPRIMS_BEST(
-              turn_rows<Turned>(input + row * l.kept_step[0], l.kept_step[0], rows, n, tile));
+    constexpr int K = kTurnedRows;
+    typename Op::State states[K];
+    for (int64_t first = begin; first < end; first += K) {
+      const int rows = static_cast<int>(std::min<int64_t>(K, end - first));
+      const T* const row = input + first * l.kept_step[0];
+      bool done = false;
+      if constexpr (HasLines<Op, T>)
+        if (n <= Op::kMostTurned) {
+          using Turned = typename Op::Turned;
+          constexpr int L = kWidth<Turned>;
+          alignas(32) Turned tile[Op::kMostTurned * K];
+          GPUPRIMS_BEST(turn_rows<Turned>(row, l.kept_step[0], rows, n, tile));
           op.turned(tile, n, (rows + L - 1) / L * L, states);
-          finish(states, rows, row * l.kept_out[0], l.kept_out[0]);
+          done = true;
         }
-        return;
-      }
-    }
-    for (int64_t row = begin; row < end; ++row) {
-      const auto state = op.chunk(input + row * l.kept_step[0], n, 0);
-      finish(&state, 1, row * l.kept_out[0], 1);
+      if (!done)
+        for (int r = 0; r < rows; ++r) states[r] = op.chunk(row + r * l.kept_step[0], n, 0);
+      finish(states, rows, first * l.kept_out[0], l.kept_out[0]);
     }
   });
 }
