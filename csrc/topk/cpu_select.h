@@ -1,14 +1,15 @@
-// Selection of the k best of a row on the host, by a running threshold: an element enters the
-// buffer only if it reaches the k-th best seen so far, and the buffer is cut back to k when it is
-// full. Random data appends O(k log(n / k)) elements, so a long row costs one read. No PyTorch
-// here.
+// Selection of the k best of a row on the host, by a running threshold: an
+// element enters the buffer only if it reaches the k-th best seen so far, and
+// the buffer is cut back to k when it is full. Random data appends O(k log(n /
+// k)) elements, so a long row costs one read. No PyTorch here.
 #pragma once
 #include "common/radix_keys.h"
 #include "topk/cpu_words.h"
 
 namespace gpuprims {
 
-// A row of `bits` with an optional mask of bytes (0 drops the element); steps in elements.
+// A row of `bits` with an optional mask of bytes (0 drops the element); steps
+// in elements.
 template <class Key>
 struct RowView {
   const Key* bits;
@@ -19,8 +20,8 @@ struct RowView {
 
 constexpr int kBlock = 256;  // elements that are tested and appended together
 
-// The two loops that read the input. Always inlined, so that each is compiled for the caller's
-// instruction set.
+// The two loops that read the input. Always inlined, so that each is compiled
+// for the caller's instruction set.
 template <class Key>
 [[gnu::always_inline]] inline Key greatest(const Key* bits, int count, KeyCodec<Key> codec) {
   Key best = 0;
@@ -28,7 +29,8 @@ template <class Key>
   return best;
 }
 
-// Greatest keys of the `groups` columns of a matrix that `rows` stretches of a row make.
+// Greatest keys of the `groups` columns of a matrix that `rows` stretches of a
+// row make.
 template <class Key>
 [[gnu::always_inline]] inline void group_maxima(const Key* bits, int64_t rows, int groups,
                                                 KeyCodec<Key> codec, Key* most) {
@@ -37,8 +39,8 @@ template <class Key>
     for (int g = 0; g < groups; ++g) most[g] = std::max(most[g], codec.encode(bits[g]));
 }
 
-// Appends the words of the elements first, first + spread, ... whose keys reach `floor`; returns
-// the new end.
+// Appends the words of the elements first, first + spread, ... whose keys reach
+// `floor`; returns the new end.
 template <class Key, class Word>
 [[gnu::always_inline]] inline Word* collect(const RowView<Key>& row, int64_t first, int64_t spread,
                                             int count, KeyCodec<Key> codec, Key floor, Word* out) {
@@ -92,7 +94,6 @@ template <class Key, class Word>
                                            int count, KeyCodec<Key> codec, Key floor, Word* out) {
   return collect(row, first, spread, count, codec, floor, out);
 }
-inline const bool kHasAvx2 = __builtin_cpu_supports("avx2");
 #endif
 
 template <class Key, class Word>
@@ -100,14 +101,15 @@ class Selector {
   using W = Words<Key, Word>;
 
  public:
-  // The buffer, in words, for rows of n taken in blocks. Where k is a sizeable part, cutting back
-  // does not pay: all words are kept. From kRadix on words are sorted by digits, which takes a
-  // second buffer.
+  // The buffer, in words, for rows of n taken in blocks. Where k is a sizeable
+  // part, cutting back does not pay: all words are kept. From kRadix on words
+  // are sorted by digits, which takes more room.
   static int64_t capacity(int64_t k, int64_t n, int64_t block) {
     return keeps_all(k, n) ? n : 2 * k + block;
   }
   static int64_t buffer_words(int64_t k, int64_t n, int64_t block) {
-    return capacity(k, n, block) + (sorts_all(k, n) ? n : k >= kRadix ? k : 0);
+    const int64_t sorted = sorts_all(k, n) ? n : k >= kRadix ? k : 0;
+    return capacity(k, n, block) + sorted * (sizeof(Key) == 8 ? 2 : 1);
   }
 
   Selector() = default;
@@ -118,9 +120,9 @@ class Selector {
         all_(sorts_all(k, n)),
         buffer_(buffer) {}
 
-  // Starts on elements [begin, end). The k-th best of a part bounds that of the whole: of the
-  // greatest of groups in short rows, of a spread sample in long ones, where ascending data no
-  // longer replaces the buffer again and again.
+  // Starts on elements [begin, end). The k-th best of a part bounds that of the
+  // whole: of the greatest of groups in short rows, of a spread sample in long
+  // ones, where ascending data no longer replaces the buffer again and again.
   void start(const RowView<Key>& row, int64_t begin, int64_t end) {
     reset();
     const int64_t n = end - begin, sample = std::max<int64_t>(1024, 8 * k_);
@@ -140,7 +142,8 @@ class Selector {
     floor_ = bound;  // not above it: its equals may come earlier in the row
   }
 
-  // Takes elements [begin, end), at most a block; calls come in ascending order.
+  // Takes elements [begin, end), at most a block; calls come in ascending
+  // order.
   void scan(const RowView<Key>& row, int64_t begin, int64_t end) {
     const int count = static_cast<int>(end - begin);
     if (!open_ || (row.step == 1 && floor_ > 0 && best_of(row.bits + begin, count) < floor_))
@@ -167,11 +170,11 @@ class Selector {
   const Word* end() const { return best_ + count_; }
 
  private:
-  static constexpr int64_t kRadix = sizeof(Key) == 8 ? 128 : 80;  // below it std::sort is faster
+  static constexpr int64_t kRadix = 128;  // below it std::sort is as fast
   static constexpr int64_t kMostGroups = 2048;
   static constexpr int64_t kSampleBlock = 64;  // the smallest block in use
   static bool keeps_all(int64_t k, int64_t n) { return k >= n / 4 || n <= 64; }
-  static bool sorts_all(int64_t k, int64_t n) { return k >= n / 4 && n >= kRadix; }
+  static bool sorts_all(int64_t k, int64_t n) { return k >= n / 2 && n >= kRadix; }
 
   void reset() {
     count_ = 0;
@@ -212,7 +215,8 @@ class Selector {
     count_ = out - buffer_;
   }
 
-  // Keeps the k best; elements that come later must beat the last of them, for an equal key loses.
+  // Keeps the k best; elements that come later must beat the last of them, for
+  // an equal key loses.
   void cut() {
     std::nth_element(buffer_, buffer_ + (k_ - 1), buffer_ + count_, std::greater<>());
     count_ = k_;
