@@ -10,9 +10,8 @@
 namespace gpuprims {
 namespace {
 
-constexpr int64_t kGrain = 1 << 18;  // elements of a long row that are worth a thread: 40 us
-constexpr int64_t kSlotCost = 64;    // what a selected element costs, in elements read
-constexpr int64_t kTinyRow = 32;
+constexpr int64_t kGrain = 1 << 18;      // elements of a long row that are worth a thread: 40 us
+constexpr int64_t kSlotCost = 64;        // what a selected element costs, in elements read
 constexpr int64_t kBandBytes = 1 << 20;  // buffers of the rows that advance together stay in L2
 constexpr int64_t kBandBlock = 64;       // and the cache lines that they share in L1
 
@@ -144,16 +143,21 @@ void select_tiny_rows(const Problem& p) {
           static_cast<int32_t*>(p.indices)[row] = static_cast<int32_t>(at);
         continue;
       }
-      for (int64_t i = 0; i < n; ++i) {  // insertion; an equal key stays behind
-        const Key key = codec.encode(view.bits[i * view.step]);
-        int64_t at = std::min(i, k - 1);
-        if (i >= k && key <= keys[at]) continue;
-        for (; at > 0 && keys[at - 1] < key; --at) {
-          keys[at] = keys[at - 1];
-          order[at] = order[at - 1];
+      if (sizeof(Key) <= 4 && k > 3 && n > 8) {
+        for (int64_t i = 0; i < n; ++i) keys[i] = codec.encode(view.bits[i * view.step]);
+        rank_best(keys, static_cast<int>(n), order);
+      } else {
+        for (int64_t i = 0; i < n; ++i) {  // insertion; an equal key stays behind
+          const Key key = codec.encode(view.bits[i * view.step]);
+          int64_t at = std::min(i, k - 1);
+          if (i >= k && key <= keys[at]) continue;
+          for (; at > 0 && keys[at - 1] < key; --at) {
+            keys[at] = keys[at - 1];
+            order[at] = order[at - 1];
+          }
+          keys[at] = key;
+          order[at] = static_cast<int32_t>(i);
         }
-        keys[at] = key;
-        order[at] = static_cast<int32_t>(i);
       }
       RowWriter<Key> writer(p, view, row);
       for (int64_t i = 0; i < k; ++i) writer.put(order[i]);

@@ -1,19 +1,15 @@
-// Selection of the k best of a row on the host, by a running threshold: an element enters the
-// buffer only if it reaches the k-th best seen so far, and the buffer is cut back to k when it is
-// full. Random data appends O(k log(n / k)) elements, so a long row costs one read. No PyTorch
-// here.
+// Selection of the k best of a row on the host, by a running threshold: an
+// element enters the buffer only if it reaches the k-th best seen so far, and
+// the buffer is cut back to k when it is full. Random data appends O(k log(n /
+// k)) elements, so a long row costs one read. No PyTorch here.
 #pragma once
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <utility>
-
 #include "common/radix_keys.h"
+#include "topk/cpu_words.h"
 
 namespace gpuprims {
 
-// A row of `bits` with an optional mask of bytes (0 drops the element); steps in elements.
+// A row of `bits` with an optional mask of bytes (0 drops the element); steps
+// in elements.
 template <class Key>
 struct RowView {
   const Key* bits;
@@ -22,25 +18,10 @@ struct RowView {
   int64_t mask_step;
 };
 
-// Word = key above the inverted index. Words are distinct and the larger is the better, ties
-// included: plain integer sorts give the contract's order, and the answer does not depend on how a
-// row was cut.
-template <class Key, class Word>
-struct Words {
-  static constexpr int kIndexBits = 8 * (sizeof(Word) - sizeof(Key));
-  static constexpr Word kIndexMask = (Word(1) << kIndexBits) - 1;
-
-  static Word word(Key key, int64_t index) {
-    return Word(key) << kIndexBits | (kIndexMask - Word(index));
-  }
-  static Key key(Word word) { return static_cast<Key>(word >> kIndexBits); }
-  static int64_t index(Word word) { return static_cast<int64_t>(kIndexMask - (word & kIndexMask)); }
-};
-
 constexpr int kBlock = 256;  // elements that are tested and appended together
 
-// The two loops that read the input. Always inlined, so that each is compiled for the caller's
-// instruction set.
+// The two loops that read the input. Always inlined, so that each is compiled
+// for the caller's instruction set.
 template <class Key>
 [[gnu::always_inline]] inline Key greatest(const Key* bits, int count, KeyCodec<Key> codec) {
   Key best = 0;
@@ -48,8 +29,18 @@ template <class Key>
   return best;
 }
 
-// Appends the words of the elements first, first + spread, ... whose keys reach `floor`; returns
-// the new end.
+// Greatest keys of the `groups` columns of a matrix that `rows` stretches of a
+// row make.
+template <class Key>
+[[gnu::always_inline]] inline void group_maxima(const Key* bits, int64_t rows, int groups,
+                                                KeyCodec<Key> codec, Key* most) {
+  for (int g = 0; g < groups; ++g) most[g] = 0;
+  for (int64_t r = 0; r < rows; ++r, bits += groups)
+    for (int g = 0; g < groups; ++g) most[g] = std::max(most[g], codec.encode(bits[g]));
+}
+
+// Appends the words of the elements first, first + spread, ... whose keys reach
+// `floor`; returns the new end.
 template <class Key, class Word>
 [[gnu::always_inline]] inline Word* collect(const RowView<Key>& row, int64_t first, int64_t spread,
                                             int count, KeyCodec<Key> codec, Key floor, Word* out) {
@@ -93,70 +84,32 @@ template <class Key>
 [[gnu::target("avx2")]] Key greatest_avx2(const Key* bits, int count, KeyCodec<Key> codec) {
   return greatest(bits, count, codec);
 }
+template <class Key>
+[[gnu::target("avx2")]] void group_maxima_avx2(const Key* bits, int64_t rows, int groups,
+                                               KeyCodec<Key> codec, Key* most) {
+  group_maxima(bits, rows, groups, codec, most);
+}
 template <class Key, class Word>
 [[gnu::target("avx2")]] Word* collect_avx2(const RowView<Key>& row, int64_t first, int64_t spread,
                                            int count, KeyCodec<Key> codec, Key floor, Word* out) {
   return collect(row, first, spread, count, codec, floor, out);
 }
-inline const bool kHasAvx2 = __builtin_cpu_supports("avx2");
 #endif
-
-// Sorts words that stand in index order by descending key: least significant digit first, stable, 3
-// passes for 4-byte keys. Returns where the result lies, `from` or `to`.
-template <class Key, class Word>
-Word* radix_sort(Word* from, Word* to, int64_t count) {
-  constexpr int kDigitBits = sizeof(Key) < 4 ? 8 : 11;
-  constexpr int kDigits = (8 * sizeof(Key) + kDigitBits - 1) / kDigitBits;
-  constexpr int kSize = 1 << kDigitBits;
-  const auto digit = [](Word word, int pass) {
-    return static_cast<int>(static_cast<Key>(~Words<Key, Word>::key(word)) >> (pass * kDigitBits)) &
-           (kSize - 1);
-  };
-  int64_t counts[kDigits][kSize] = {};
-  for (int64_t i = 0; i < count; ++i)
-    for (int pass = 0; pass < kDigits; ++pass) ++counts[pass][digit(from[i], pass)];
-  for (int pass = 0; pass < kDigits; ++pass) {
-    int64_t* place = counts[pass];
-    if (place[digit(from[0], pass)] == count) continue;  // a digit that all share
-    for (int64_t sum = 0, d = 0; d < kSize; ++d) sum += std::exchange(place[d], sum);
-    for (int64_t i = 0; i < count; ++i) to[place[digit(from[i], pass)]++] = from[i];
-    std::swap(from, to);
-  }
-  return from;
-}
-
-// Moves the best, at most k, to the front in order. Cheaper than a heap up to k = 16 or so.
-template <class Word>
-int64_t insert_best(Word* words, int64_t count, int64_t k) {
-  const auto insert = [&](Word word, int64_t at) {
-    for (; at > 0 && words[at - 1] < word; --at) words[at] = words[at - 1];
-    words[at] = word;
-  };
-  const int64_t kept = std::min(count, k);
-  for (int64_t i = 1; i < kept; ++i) insert(words[i], i);
-  Word last = words[kept - 1];
-  for (int64_t i = kept; i < count; ++i) {
-    const Word word = words[i];
-    if (word < last) continue;
-    insert(word, k - 1);
-    last = words[k - 1];
-  }
-  return kept;
-}
 
 template <class Key, class Word>
 class Selector {
   using W = Words<Key, Word>;
 
  public:
-  // The buffer, in words, for rows of n taken in blocks. Where k is a sizeable part, cutting back
-  // does not pay: all words are kept in index order, and from kRadix on sorted by digits, which
-  // takes a second buffer.
+  // The buffer, in words, for rows of n taken in blocks. Where k is a sizeable
+  // part, cutting back does not pay: all words are kept. From kRadix on words
+  // are sorted by digits, which takes more room.
   static int64_t capacity(int64_t k, int64_t n, int64_t block) {
     return keeps_all(k, n) ? n : 2 * k + block;
   }
   static int64_t buffer_words(int64_t k, int64_t n, int64_t block) {
-    return capacity(k, n, block) * (uses_radix(k, n) ? 2 : 1);
+    const int64_t sorted = sorts_all(k, n) ? n : k >= kRadix ? k : 0;
+    return capacity(k, n, block) + sorted * (sizeof(Key) == 8 ? 2 : 1);
   }
 
   Selector() = default;
@@ -164,17 +117,22 @@ class Selector {
       : codec_(codec),
         k_(k),
         capacity_(capacity(k, n, block)),
-        radix_(uses_radix(k, n)),
+        all_(sorts_all(k, n)),
         buffer_(buffer) {}
 
-  // Starts on elements [begin, end). A spread sample of a long row gives the first threshold: the
-  // k-th best of a part bounds that of the whole, and ascending data no longer replaces the buffer
-  // again and again.
+  // Starts on elements [begin, end). The k-th best of a part bounds that of the
+  // whole: of the greatest of groups in short rows, of a spread sample in long
+  // ones, where ascending data no longer replaces the buffer again and again.
   void start(const RowView<Key>& row, int64_t begin, int64_t end) {
     reset();
-    const int64_t sample = std::max<int64_t>(1024, 8 * k_);
-    if ((end - begin) / 32 < sample) return;
-    const int64_t spread = (end - begin) / sample;
+    const int64_t n = end - begin, sample = std::max<int64_t>(1024, 8 * k_);
+    if (n / 32 < sample) {
+      const int64_t groups = std::max<int64_t>(64, 2 * k_);
+      if (row.step == 1 && !row.mask && groups <= kMostGroups && n >= 4 * groups)
+        floor_ = bound_by_groups(row.bits + begin, n / groups, static_cast<int>(groups));
+      return;
+    }
+    const int64_t spread = n / sample;
     for (int64_t i = 0; i < sample && open_; i += kSampleBlock)
       append(row, begin + i * spread, spread, static_cast<int>(std::min(kSampleBlock, sample - i)));
     if (count_ < k_) return reset();
@@ -184,7 +142,8 @@ class Selector {
     floor_ = bound;  // not above it: its equals may come earlier in the row
   }
 
-  // Takes elements [begin, end), at most a block; calls come in ascending order.
+  // Takes elements [begin, end), at most a block; calls come in ascending
+  // order.
   void scan(const RowView<Key>& row, int64_t begin, int64_t end) {
     const int count = static_cast<int>(end - begin);
     if (!open_ || (row.step == 1 && floor_ > 0 && best_of(row.bits + begin, count) < floor_))
@@ -194,28 +153,28 @@ class Selector {
 
   // Puts the best, at most k, in order.
   void finish() {
-    if (radix_ && count_ >= kRadix) {
-      best_ = radix_sort<Key, Word>(buffer_, buffer_ + capacity_, count_);
-      count_ = std::min(count_, k_);
-      return;
-    }
     best_ = buffer_;
     if (k_ <= 16 && 0 < count_ && count_ <= 2 * kBlock) {
       count_ = insert_best(buffer_, count_, k_);
       return;
     }
-    if (count_ > k_) cut();
-    std::sort(buffer_, buffer_ + count_, std::greater<>());
+    if (count_ > k_ && !all_) cut();
+    if (count_ >= kRadix && (all_ || k_ >= kRadix))
+      best_ = sort_words<Key>(buffer_, buffer_ + capacity_, count_);
+    else
+      std::sort(buffer_, buffer_ + count_, std::greater<>());
+    count_ = std::min(count_, k_);
   }
 
   const Word* begin() const { return best_; }
   const Word* end() const { return best_ + count_; }
 
  private:
-  static constexpr int64_t kRadix = 2048;
+  static constexpr int64_t kRadix = 128;  // below it std::sort is as fast
+  static constexpr int64_t kMostGroups = 2048;
   static constexpr int64_t kSampleBlock = 64;  // the smallest block in use
   static bool keeps_all(int64_t k, int64_t n) { return k >= n / 4 || n <= 64; }
-  static bool uses_radix(int64_t k, int64_t n) { return k >= n / 4 && n >= kRadix; }
+  static bool sorts_all(int64_t k, int64_t n) { return k >= n / 2 && n >= kRadix; }
 
   void reset() {
     count_ = 0;
@@ -228,6 +187,19 @@ class Selector {
     if (kHasAvx2) return greatest_avx2(bits, count, codec_);
 #endif
     return greatest(bits, count, codec_);
+  }
+
+  // k groups hold an element that reaches it.
+  Key bound_by_groups(const Key* bits, int64_t rows, int groups) const {
+    Key most[kMostGroups];
+#if defined(__x86_64__)
+    if (kHasAvx2)
+      group_maxima_avx2(bits, rows, groups, codec_, most);
+    else
+#endif
+      group_maxima(bits, rows, groups, codec_, most);
+    std::nth_element(most, most + (k_ - 1), most + groups, std::greater<>());
+    return most[k_ - 1];
   }
 
   void append(const RowView<Key>& row, int64_t first, int64_t spread, int count) {
@@ -243,7 +215,8 @@ class Selector {
     count_ = out - buffer_;
   }
 
-  // Keeps the k best; elements that come later must beat the last of them, for an equal key loses.
+  // Keeps the k best; elements that come later must beat the last of them, for
+  // an equal key loses.
   void cut() {
     std::nth_element(buffer_, buffer_ + (k_ - 1), buffer_ + count_, std::greater<>());
     count_ = k_;
@@ -255,7 +228,7 @@ class Selector {
   int64_t k_ = 0;
   int64_t capacity_ = 0;
   int64_t count_ = 0;
-  bool radix_ = false;
+  bool all_ = false;  // all elements are kept and sorted
   bool open_ = true;  // false where no later element can be wanted
   Key floor_ = 0;     // elements below it are not wanted
   Word* buffer_ = nullptr;
