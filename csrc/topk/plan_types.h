@@ -65,8 +65,6 @@ struct TopkPlan {
   // radix
   bool filtered = false;  // only the best k are sorted
   // all
-  int64_t resident = 0;  // blocks that run at once: what those behind them read is fetched early;
-                         // 0: it is not
   int64_t smem = 0;
   int64_t workspace = 0;  // bytes
   int64_t traffic = 0;    // bytes that move through device memory

@@ -1,9 +1,10 @@
 // Runs thread_row's kernels on the host and compares bits with a stable sort:
 // emulated_thread_row SEED. Silent when all is well.
-#include "topk/plan.h"
 #include "topk/thread_row.cu"
 
 #include <numeric>
+
+#include "topk/plan.h"
 
 using namespace gpuprims;
 
