@@ -62,8 +62,9 @@ __device__ __forceinline__ void prepare(const TopkArgs& args,
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
+// Of 32 registers, so that its blocks and those that wait for them share a multiprocessor.
 template <class S, class Pair>
-__global__ void __launch_bounds__(tuning::kSampleThreads)
+__global__ void __launch_bounds__(tuning::kSampleThreads, 8)
     topk_prepare(const __grid_constant__ TopkArgs args,
                  const __grid_constant__ KeyCodec<typename S::Key> codec,
                  const __grid_constant__ StreamWorkspace ws, int lanes) {
