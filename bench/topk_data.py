@@ -34,7 +34,7 @@ def sampled(rows: int, n: int, itemsize: int) -> torch.Tensor:
         runs, unit = 16 if rows > 2 * sms else 32 if rows > sms else 64, 32
     else:  # split_row: pairs of vectors, each for two threads
         per_block = 512 * vector
-        blocks = min(max(-(-(n // 32) // per_block), 16), 512)
+        blocks = min(max(-(-(n // 32) // per_block), 64 if rows == 1 else 16), 512)
         runs, unit = 256 * max(1, min(n // 8 // per_block, blocks)), 2
     starts = torch.arange(runs) * (n // vector // unit) // runs * unit * vector
     return (starts[:, None] + torch.arange(unit * vector)).flatten().unique()

@@ -24,8 +24,8 @@ REPLACED = {
     "rows.cuh": [
         (r"#include <cuda_runtime.h>", ""),
         (r"  uint4 v;\n  asm volatile\(.*?\);\n  return v;", "  return *static_cast<const uint4*>(p);"),
-        (r"  asm volatile\(\"prefetch.*?\);\n", ""),
     ],
+    "stream.cuh": [(r"  asm volatile\(\"prefetch.*?\);\n", "")],
     "block.cuh": [
         (r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", ""),
         (r"  int old;\n  asm volatile\(.*?\);\n  return old;", "  return atomicAdd(at, value);"),

@@ -5,6 +5,7 @@
 #include "topk/boxed.h"
 #include "topk/filter.h"
 #include "topk/kernels.h"
+#include "topk/plan.h"
 
 namespace gpuprims {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
-#include "topk/plan.h"
+#include "topk/plan_types.h"
 
 namespace gpuprims {
 

@@ -4,6 +4,7 @@
 #include "common/cuda_stable.h"
 #include "topk/boxed.h"
 #include "topk/kernels.h"
+#include "topk/plan.h"
 
 namespace gpuprims {
 

@@ -109,10 +109,9 @@ inline bool topk_warp_fits(const TopkProblem& p) {
          divide_up(p.n, topk_vector(p.dtype)) <= topk_tuning::kWarpVectors;
 }
 
-// Many rows. Of the longest float32 rows and most winners, a block a row is as fast.
+// Many rows.
 inline bool topk_warp_wins(const TopkProblem& p) {
-  return topk_warp_fits(p) && p.n > topk_tuning::kLanesMaxN && p.rows > 8 * p.sms &&
-         (p.dtype != Dtype::f32 || p.n * p.k <= 1 << 16);
+  return topk_warp_fits(p) && p.n > topk_tuning::kLanesMaxN && p.rows > 8 * p.sms;
 }
 
 inline TopkPlan plan_topk_warp(const TopkProblem& p, TopkPlan plan) {
@@ -131,9 +130,10 @@ inline bool topk_count_fits(const TopkProblem& p) {
 // Small enough for n^2 comparisons a row; measured beside every other kernel on an H200.
 inline bool topk_count_wins(const TopkProblem& p) {
   namespace t = topk_tuning;
-  if (!topk_count_fits(p) || p.rows * p.n > 100'000) return false;
+  if (!topk_count_fits(p)) return false;
   const int size = dtype_bytes(p.dtype);
   const bool quick = topk_thread_wins(p) || (p.n > 128 && topk_quick_blocks(p));
+  if (p.rows * p.n > (quick ? 100'000 : 140'000)) return false;
   const int64_t most = !quick                  ? size < 4     ? t::kCountSmall
                                                  : p.n >= 512 ? t::kCountLong
                                                               : t::kCountShort

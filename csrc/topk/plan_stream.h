@@ -8,6 +8,22 @@
 
 namespace gpuprims {
 
+namespace topk_tuning {
+constexpr int kSampleLoads = 4;      // of a block's own sample, a thread
+constexpr int kProofVectors = 1024;  // a row's first, whose best prove a bound; of a buffer's size
+// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
+// which else crowd where the sample's blocks have left.
+constexpr int kHalfMemory = 116 * 1024;
+constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
+constexpr int kSampleVectors = 2;      // each thread this many vectors
+constexpr int kSampleBlocks = 64;      // at least, of one row
+constexpr int kMaxSampleBlocks = 512;  // a row
+constexpr int kManyGroups =
+    1024;  // group maxima of a row where the rank is too high for kMaxGroups
+constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
+constexpr int kMaxSplits = 1024;        // blocks a row
+}  // namespace topk_tuning
+
 // Rank r of the sample such that, of k winners among n elements of which `sample` are seen, hardly
 // ever r are seen (mean + `sigmas` standard deviations and some): then the r-th largest seen lies
 // below the k-th largest. r = k needs no luck: k elements above a bound prove it.
@@ -15,12 +31,6 @@ inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas
   const double mean = static_cast<double>(k) * static_cast<double>(sample) / static_cast<double>(n);
   const auto rank = static_cast<int64_t>(std::ceil(mean + sigmas * std::sqrt(mean) + sigmas + 2));
   return std::min(k, rank);
-}
-
-// Bytes of shared memory behind BlockMemory: pairs and their positions, 4 words a thread, positions
-// of the best k.
-constexpr int64_t stream_memory(int64_t capacity, int64_t k, int threads, int64_t pair) {
-  return capacity * (pair + 2) + threads * 16 + round_up(k * 2, 16);
 }
 
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
@@ -57,18 +67,19 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.capacity = std::max(static_cast<int>(p.k) + (plan.threads == 128 ? 1216 : 1600),
                            static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
   if (plan.splits > 1) {
-    // One bound a row, from a sample of 1/32 (at most 1/8 of short rows, fewer elements of long
-    // ones).
+    // One bound a row, from a sample of 1/32 (up to 1/8 of short rows, fewer elements of long
+    // ones), and at least 64 groups: fewer candidates for the last block.
     const int64_t per_block = int64_t{t::kSampleThreads} * t::kSampleVectors * vector;
-    const int64_t blocks =
-        std::clamp<int64_t>(divide_up(p.n / 32, per_block), 16, t::kMaxSampleBlocks);
+    const int64_t blocks = std::clamp<int64_t>(
+        divide_up(p.n / 32, per_block), p.rows == 1 ? t::kSampleBlocks : 16, t::kMaxSampleBlocks);
     plan.sample_blocks = static_cast<int>(std::clamp<int64_t>(p.n / 8 / per_block, 1, blocks));
     int threads = 0;
     for (;; plan.sample_blocks *= 2) {
       const int64_t sample = plan.sample_blocks * per_block;
       plan.rank =
           static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
-      plan.groups = t::groups_for(plan.rank) ? t::groups_for(plan.rank) : t::kManyGroups;
+      plan.groups =
+          t::groups_for(plan.rank) ? std::max(t::groups_for(plan.rank), 64) : t::kManyGroups;
       threads = plan.sample_blocks * t::kSampleThreads;
       if (plan.groups <= threads && plan.rank * 4LL <= plan.groups * 3LL) break;
       // Too many winners for so small a sample: up to half of the row, or no bound.

@@ -71,23 +71,11 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;    // larger k sort
-constexpr int kLaneItems = 16;       // elements a lane of `lanes`
-constexpr int kSampleLoads = 4;      // of a block's own sample, a thread
-constexpr int kProofVectors = 1024;  // a row's first, whose best prove a bound; of a buffer's size
-// More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
-// which else crowd where the sample's blocks have left.
-constexpr int kHalfMemory = 116 * 1024;
+constexpr int kMaxStreamK = 4096;      // larger k sort
+constexpr int kLaneItems = 16;         // elements a lane of `lanes`
 constexpr int kBlockBytes = 8 * 1024;  // at least what BlockMemory takes beside that
 constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
 constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
-constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
-constexpr int kSampleVectors = 2;      // each thread this many vectors
-constexpr int kMaxSampleBlocks = 512;  // a row
-constexpr int kManyGroups =
-    1024;  // group maxima of a row where the rank is too high for kMaxGroups
-constexpr int64_t kMaxChunk = 1 << 30;  // elements a block, so that positions fit 32 bits
-constexpr int kMaxSplits = 1024;        // blocks a row
 constexpr int kSortTile = 2048;
 constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row,
 constexpr int kLanesRows = 8192;         // and rows below which it does from 33
@@ -124,5 +112,11 @@ constexpr int groups_for(int64_t want) {
 constexpr int topk_vector(Dtype t) { return 16 / dtype_bytes(t); }  // elements a 16-byte load
 constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 constexpr int64_t divide_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// Bytes of shared memory behind BlockMemory: pairs and their positions, 4 words a thread, positions
+// of the best k.
+constexpr int64_t stream_memory(int64_t capacity, int64_t k, int threads, int64_t pair) {
+  return capacity * (pair + 2) + threads * 16 + round_up(k * 2, 16);
+}
 
 }  // namespace gpuprims

@@ -71,10 +71,10 @@ __device__ __forceinline__ void block_sort(int count) {
     sort_items<Pair, kThreads, 8>(count);
 }
 
-// Writes to order[rank] where in the buffer the pair of that rank is, for the best k pairs: a
-// pair's rank is the number of better ones, counted by as many threads as there are for it.
-template <class Pair, int kThreads>
-__device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* order) {
+// Calls put(rank, where in the buffer, pair) for the best k pairs: a pair's rank is the number of
+// better ones, counted by as many threads as there are for it. The buffer has room for a pair more.
+template <class Pair, int kThreads, class Put>
+__device__ __forceinline__ void rank_by_counting(int count, int k, const Put& put) {
   Pair* const pairs = buffer<Pair>();
   int shift = 0;
   while (shift < 5 && count << (shift + 1) <= kThreads) ++shift;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void rank_by_counting(int count, int k, uint16_t* ord
       better = count_better(better, mine, pairs[other], pairs[other + 1]);
 #pragma unroll 1
     for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
-    if (lane == 0 && i < count && better < k) order[better] = static_cast<uint16_t>(i);
+    if (lane == 0 && i < count && better < k) put(better, i, mine);
   }
 }
 
@@ -145,14 +145,17 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   return true;
 }
 
+template <int kThreads>
+constexpr int kByCounting = kThreads == 128 ? 64 : 192;  // pairs up to which counting is quicker
+
 // Finds the best min(k, count) pairs of the buffer in order: order[rank] says where in the buffer
 // each is. The buffer has room for a pair more, and for a power of two >= k. Ends with a barrier.
 template <class Pair, int kThreads>
 __device__ __noinline__ const uint16_t* rank_best(int count, int k, int capacity) {
-  constexpr int kByCounting = kThreads == 128 ? 64 : 192;
   uint16_t* const order = ranked<Pair, kThreads>(capacity);
-  if (count <= kByCounting) {
-    rank_by_counting<Pair, kThreads>(count, k, order);
+  if (count <= kByCounting<kThreads>) {
+    rank_by_counting<Pair, kThreads>(
+        count, k, [&](int rank, int at, Pair) { order[rank] = static_cast<uint16_t>(at); });
   } else if (!rank_by_bins<Pair, kThreads>(count, k, capacity, order)) {
     if (count > k) keep_best<Pair, kThreads>(count, k, k, capacity);
     block_sort<Pair, kThreads>(count < k ? count : k);

@@ -59,10 +59,6 @@ __device__ __forceinline__ uint4 load_streaming(const void* p) {
   return v;
 }
 
-__device__ __forceinline__ void prefetch(const void* p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-}
-
 // Where a row lies in tensors of [outer, n, inner].
 struct RowPlace {
   int64_t outer;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "topk/plan.h"
+#include "topk/plan_types.h"
 
 namespace gpuprims {
 

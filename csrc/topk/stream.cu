@@ -18,7 +18,7 @@ __device__ __forceinline__ void prepare(const TopkArgs& args,
                                         const StreamWorkspace& ws, int lanes) {
   cudaTriggerProgrammaticLaunchCompletion();
   const int64_t row = blockIdx.x;
-  if (blockIdx.y == 0 && threadIdx.x == 0) ws.done[row] = 0, ws.again[row] = 0, ws.counts[row] = 0;
+  if (blockIdx.y == 0 && threadIdx.x == 0) ws.state[row] = 0, ws.again[row] = 0;
   if (lanes == 0) return;
   const Part<typename S::Key> part(args, RowPlace(row, args.inner), 0, args.n);
   const uint64_t threads = gridDim.y * blockDim.x, thread = blockIdx.y * blockDim.x + threadIdx.x;
@@ -62,8 +62,9 @@ __device__ __forceinline__ void prepare(const TopkArgs& args,
   if (thread % lanes == 0) static_cast<Pair*>(ws.maxima)[(row * threads + thread) / lanes] = best;
 }
 
+// Of 32 registers, so that its blocks and those that wait for them share a multiprocessor.
 template <class S, class Pair>
-__global__ void __launch_bounds__(tuning::kSampleThreads)
+__global__ void __launch_bounds__(tuning::kSampleThreads, 8)
     topk_prepare(const __grid_constant__ TopkArgs args,
                  const __grid_constant__ KeyCodec<typename S::Key> codec,
                  const __grid_constant__ StreamWorkspace ws, int lanes) {
@@ -122,9 +123,11 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
 template <class Pair, int kThreads>
 __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const StreamShape& shape,
                                          int64_t row, int count) {
+  using State = unsigned long long;
+  constexpr int kDone = 32;  // the bit from which on blocks are counted
   auto& s = block<Pair>();
   __shared__ int at;
-  if (threadIdx.x == 0) at = atomicAdd(ws.counts + row, count);
+  if (threadIdx.x == 0) at = static_cast<int>(atomicAdd(ws.state + row, static_cast<State>(count)));
   __syncthreads();
   Pair* const out = static_cast<Pair*>(ws.pairs) + row * shape.splits * shape.flush + at;
 #pragma unroll 1
@@ -133,10 +136,11 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   __syncthreads();
   if (threadIdx.x == 0) {
     s.last = -1;
-    if (atomicAdd(ws.done + row, 1) == shape.splits - 1) {
+    const State before = atomicAdd(ws.state + row, State{1} << kDone);
+    if (static_cast<int>(before >> kDone) == shape.splits - 1) {
       __threadfence();
-      s.last = atomicExch(ws.counts + row, 0);
-      ws.done[row] = 0;  // for the retry
+      s.last = static_cast<int>(before);
+      ws.state[row] = 0;  // for the retry
     }
   }
   __syncthreads();
@@ -188,6 +192,14 @@ __global__ void __launch_bounds__(kThreads, kResident<Pair, kThreads, kUnroll>)
       count = merge_parts<Pair, kThreads>(written, total, wanted, shape.capacity);
     }
     __syncthreads();
+    // Where rows are few, every line of code comes from device memory: this is little, and near.
+    if (kThreads > 128 && kUnroll == 8 && count >= wanted && count <= kByCounting<kThreads>) {
+      const Output<typename S::Key> output(args, place);
+      rank_by_counting<Pair, kThreads>(
+          count, wanted, [&](int rank, int, Pair pair) { output.put(rank, pair, codec); });
+      __syncthreads();
+      continue;
+    }
     const uint16_t* const order = rank_best<Pair, kThreads>(count, wanted, shape.capacity);
     const Output<typename S::Key> output(args, place);
 #pragma unroll 1
@@ -222,9 +234,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                    dim3(kThreads), kBufferAt<Pair> + plan.smem};
   if (plan.splits > 1) {
     auto* at = static_cast<unsigned char*>(workspace);
-    ws.counts = reinterpret_cast<int*>(at);
-    ws.done = ws.counts + args.rows;
-    ws.again = ws.done + args.rows;
+    ws.state = reinterpret_cast<unsigned long long*>(at);
+    ws.again = reinterpret_cast<int*>(ws.state + args.rows);
     at += round_up(args.rows * 12, 256);
     ws.pairs = at;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);

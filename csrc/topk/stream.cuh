@@ -9,6 +9,7 @@
 // fit is offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
 #include "topk/part.cuh"
+#include "topk/plan_stream.h"
 #include "topk/rank.cuh"
 #include "topk/scan.cuh"
 
@@ -25,6 +26,10 @@ struct StreamShape {
   bool sampled;   // one block a row, longer than a tile: its sample is read first
   bool retry;     // split rows: the bound may be too high
 };
+
+__device__ __forceinline__ void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 
 // A pair that some element of vector v equals or beats, or 0. For long ranks and masked rows: slow.
 template <class Scan, class Pair, class Key = typename Scan::Key>
@@ -74,18 +79,32 @@ __device__ __forceinline__ Pair tops_pair(const Part<Key>& part, const uint4 (&t
 }
 
 // A bound that at least k of a row's pairs reach, as a proof and not by luck: the k-th best of the
-// best of each of its first vectors. 0 where there are too few. For what has gone wrong: slow, and
-// it finds its row anew, so that the usual way keeps its registers.
+// best of each of its first vectors. 0 where there are too few. For what has gone wrong, in rows
+// without a mask: it finds its row anew, so that the usual way keeps its registers.
 template <class Scan, class Pair, int kThreads, class Key = typename Scan::Key>
 __device__ __noinline__ Pair proven_bound(const TopkArgs& args, const KeyCodec<Key>& codec,
                                           int64_t row) {
-  constexpr int kVectors = topk_tuning::kProofVectors;
+  constexpr int kVectors = topk_tuning::kProofVectors, kLoads = 4;
+  static_assert(kVectors % (kLoads * kThreads) == 0);
   const int k = static_cast<int>(args.k);
-  if (k > kVectors * 3 / 4) return 0;
   const Part<Key> part(args, RowPlace(row, args.inner), 0, args.n);
+  if (k > kVectors * 3 / 4 || part.vectors == 0) return 0;
 #pragma unroll 1
-  for (uint32_t v = threadIdx.x; v < kVectors; v += kThreads)
-    buffer<Pair>()[v] = vector_pair<Scan, Pair>(part, v, 0, codec);
+  for (uint32_t first = threadIdx.x; first < kVectors; first += kLoads * kThreads) {
+    uint4 seen[kLoads];
+#pragma unroll
+    for (int u = 0; u < kLoads; ++u) seen[u] = part.load(first + u * kThreads);
+#pragma unroll
+    for (int u = 0; u < kLoads; ++u) {
+      const uint32_t v = first + u * kThreads;
+      const Key key = with_flip<Scan>(codec, [&](auto flip) {
+        return Scan::template top_key<flip>(Scan::template top<flip>(seen[u], codec), codec);
+      });
+      buffer<Pair>()[v] = v < part.vectors
+                              ? make_pair<Pair>(key, part.position(v) + Vector<Key>::kSize - 1)
+                              : Pair(0);
+    }
+  }
   __syncthreads();
   return select_bound<Pair, kThreads>(kVectors, k, k);
 }
@@ -99,7 +118,8 @@ class Stream {
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
-  static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
+  static constexpr bool kOnlySplit = kUnroll == 4;               // the plan's promise
+  static constexpr bool kLooksAhead = kMaySplit && !kOnlySplit;  // others have no registers left
   // Many rows: what a misleading sample costs is not made up for by other blocks.
   static constexpr bool kProves = kThreads == 128 && sizeof(Key) == 2;
 
@@ -142,6 +162,8 @@ class Stream {
       __syncthreads();
       bound = 0;  // the sample misled, or the mask left fewer than k
       known = false;
+      if constexpr (kProves)
+        if (!part_.mask) bound = proven_bound<S, Pair, kThreads>(part_.args, codec_, row_);
     }
   }
 
@@ -236,7 +258,7 @@ class Stream {
   __device__ __forceinline__ void read(bool known, uint32_t pending) {
     auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
-    bool fresh = kProves;
+    bool fresh = kProves && !part_.mask;
     while (true) {
       bool stuck = false;
       while (v < part_.vectors && part_.position(v) <= last_at_) {
@@ -253,7 +275,8 @@ class Stream {
         v += kTile;
       }
       const bool more = __syncthreads_or(stuck);
-      if (kProves && fresh && more && __syncthreads_or(stuck && v == 0)) raise_bound();
+      if constexpr (kProves)
+        if (fresh && more && __syncthreads_or(stuck && v == 0)) raise_bound();
       fresh = false;
       take_up(s.hits < kList ? s.hits : kList);
       if (!more) return;
@@ -327,12 +350,18 @@ class Stream {
     int i = threadIdx.x * share;
     const int end = i + share < listed ? i + share : listed;
     uint32_t pending = ~0u;  // elements of vector i that have not been offered
+    const auto load = [&](int i) {
+      return load_streaming(part_.data + part_.position(vectors[i]));
+    };
+    uint4 next{};
+    if (kLooksAhead && i < end) next = load(i);
     while (true) {
       bool lost = false;
 #pragma unroll 1
       while (i < end && !lost) {
+        const uint4 raw = kLooksAhead ? next : load(i);
+        if (kLooksAhead && i + 1 < end) next = load(i + 1);
         const uint32_t at = part_.position(vectors[i]);
-        const uint4 raw = load_streaming(part_.data + at);
         const uint32_t hits = loose_.hits(raw) & pending;
         for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
           if (pair < bound_ || !part_.keeps(at + j)) return true;
@@ -343,6 +372,7 @@ class Stream {
           }
           pending = ~0u << j;
           lost = true;
+          if (kLooksAhead) next = raw;
           return false;
         });
         if (!lost) ++i, pending = ~0u;

@@ -11,6 +11,7 @@
 
 #include "common/launch.h"
 #include "topk/lane_keys.cuh"
+#include "topk/plan_short.h"
 #include "topk/shared_row.cuh"
 #include "topk/tile.cuh"
 #include "topk/winners.cuh"

@@ -9,6 +9,7 @@
 //    number of better ones.
 #include "common/launch.h"
 #include "topk/float_lanes.cuh"
+#include "topk/plan_short.h"
 #include "topk/select.cuh"
 
 namespace gpuprims {
@@ -59,12 +60,55 @@ __device__ __forceinline__ void rank_pairs(Narrow* pairs, int count, Narrow* win
   if (lane == 0) pairs[count] = 0;
   __syncwarp();
 #pragma unroll 1
-  for (int i = lane; i < count; i += 32) {
-    const Narrow pair = pairs[i];
-    const int better = pairs_above(pairs, count, pair);
-    if (better < k) winners[better] = pair;
+  for (int i = lane; i < count; i += 64) {  // two pairs a lane
+    const Narrow mine[2] = {pairs[i], i + 32 < count ? pairs[i + 32] : Narrow(0)};
+    int better[2] = {0, 0};
+#pragma unroll 2
+    for (int j = 0; j < count; j += 2) {
+      const ulonglong2 two = *reinterpret_cast<const ulonglong2*>(pairs + j);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) better[m] += (two.x > mine[m]) + (two.y > mine[m]);
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+      if (mine[m] && better[m] < k) winners[better[m]] = mine[m];
   }
   __syncwarp();
+}
+
+// The elements of up to 64 listed vectors that reach the bound, which is no NaN, as pairs; returns
+// how many, or -1 where there is no room for them.
+template <class T>
+__device__ __forceinline__ int pairs_of_few(const T* source, const uint16_t* list, int listed,
+                                            float bound, Narrow* pairs, int lane) {
+  constexpr int kVector = Vector<T>::kSize;
+  Vector<T> some[2];
+  int at[2] = {0, 0};
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (j * 32 + lane < listed) at[j] = list[j * 32 + lane];
+    some[j].raw = load_streaming(source + at[j] * kVector);
+  }
+  uint32_t hits = 0;
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+#pragma unroll
+    for (int e = 0; e < kVector; ++e)
+      if (j * 32 + lane < listed && !(widen(some[j].element[e]) < bound))
+        hits |= 1u << (j * kVector + e);
+  const int own = __popc(hits), up_to = static_cast<int>(lanes_up_to<32>(own, lane));
+  const int count = __shfl_sync(~0u, up_to, 31);
+  if (count >= kPairs) return -1;
+  int slot = up_to - own;
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+#pragma unroll
+    for (int e = 0; e < kVector; ++e)
+      if (hits >> (j * kVector + e) & 1)
+        pairs[slot++] =
+            make_pair<Narrow>(order_key(widen(some[j].element[e])), at[j] * kVector + e);
+  __syncwarp();
+  return count;
 }
 
 template <class T>
@@ -84,13 +128,13 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
        row += gridDim.x * int64_t{kWarps}) {
     const T* const source = static_cast<const T*>(args.input) + row * args.in.outer;
     float best[2] = {-INFINITY, -INFINITY};
-#pragma unroll 1
-    for (int v = lane; v - lane < vectors; v += 32 * kLoads) {
+    const auto take = [&](int v, auto whole) {  // whole: the row has all of these vectors
+      const T* const from = source + v * kVector;
       Vector<T> tile[kLoads];
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) {
-        tile[u].raw = {kLow, kLow, kLow, kLow};
-        if (v + u * 32 < vectors) tile[u].raw = load_streaming(source + (v + u * 32) * kVector);
+        if (!whole()) tile[u].raw = {kLow, kLow, kLow, kLow};
+        if (whole() || v + u * 32 < vectors) tile[u].raw = load_streaming(from + u * 32 * kVector);
       }
 #pragma unroll
       for (int u = 0; u < kLoads; ++u) {
@@ -99,9 +143,13 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
         for (int e = 1; e < kVector; ++e) top = larger_nan(top, widen(tile[u].element[e]));
         float& group = best[(u ^ u >> 1 ^ u >> 2) & 1];  // not every other vector
         group = larger_nan(group, top);
-        if (v + u * 32 < vectors) tops[v + u * 32] = top;
+        if (whole() || v + u * 32 < vectors) tops[v + u * 32] = top;
       }
-    }
+    };
+    int v = lane;
+#pragma unroll 1
+    for (; v - lane + 32 * kLoads <= vectors; v += 32 * kLoads) take(v, std::true_type{});
+    if (v - lane < vectors) take(v, std::false_type{});
     // Of two sorted runs of 32, the best 32 are those that are better than their mirror images.
     const uint32_t first = sort_lanes(order_key(best[0])), second = sort_lanes(order_key(best[1]));
     const uint32_t mirrored = __shfl_xor_sync(~0u, second, 31);
@@ -114,62 +162,88 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
     }
     NumberBound bound(__shfl_sync(~0u, merged, k - 1));
 
-    int listed = 0, ties = 0;
-#pragma unroll 4
-    for (int from = 0; from < vectors; from += 32) {
-      const int v = from + lane;
-      const bool there = v < vectors;
-      const float top = there ? tops[v] : -INFINITY;
-      const bool equal = there && bound.equal(top), above = there && bound.above(top);
-      if (!__any_sync(~0u, equal || above)) continue;
-      const unsigned same = __ballot_sync(~0u, equal);
-      const bool taken = above || (equal && ties + __popc(same & below) < k);
-      const unsigned all = __ballot_sync(~0u, taken);
-      if (taken) list[listed + __popc(all & below)] = static_cast<uint16_t>(v);
-      listed += __popc(all);
-      ties += __popc(same);
-    }
-    __syncwarp();
-
-    int count = 0;
-    ties = 0;  // elements from here on
+    // Bit u: vector u * 32 + lane reaches the bound.
+    uint32_t mine = 0;
+    v = lane;
 #pragma unroll 1
-    for (int from = 0; from < listed; from += 32) {
-      if (count >= kPairs - 32 * kVector) {  // the best k stay, and raise the bound
-        rank_pairs(pairs, count, winners, k, lane);
-        if (lane < k) pairs[lane] = winners[lane];
-        count = k;
-        bound = NumberBound(static_cast<uint32_t>(winners[k - 1] >> 32));
-        ties = k;  // what is equal comes later by index
+    for (int u = 0; v - lane < vectors; u += kLoads, v += 32 * kLoads) {
+      uint32_t some = 0;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {  // what lies behind the tops is the warp's own, too
+        const bool reaches = !(tops[v + i * 32] < bound.number);
+        if (reaches & (v + i * 32 < vectors)) some |= 1u << i;
+      }
+      mine |= some << u;
+    }
+    const int own = __popc(mine), last = static_cast<int>(lanes_up_to<32>(own, lane));
+    int listed = __shfl_sync(~0u, last, 31);
+    int count = -1;
+    if (listed <= 2 * 32 && !bound.nans) {  // as ever but for ties
+#pragma unroll 1
+      for (int slot = last - own; mine; mine &= mine - 1)
+        list[slot++] = static_cast<uint16_t>((__ffs(static_cast<int>(mine)) - 1) * 32 + lane);
+      __syncwarp();
+      count = pairs_of_few(source, list, listed, bound.number, pairs, lane);
+    }
+    if (count < 0) {
+      int ties = 0;
+      listed = 0;
+#pragma unroll 4
+      for (int from = 0; from < vectors; from += 32) {
+        const int v = from + lane;
+        const bool there = v < vectors;
+        const float top = there ? tops[v] : -INFINITY;
+        const bool equal = there && bound.equal(top), above = there && bound.above(top);
+        if (!__any_sync(~0u, equal || above)) continue;
+        const unsigned same = __ballot_sync(~0u, equal);
+        const bool taken = above || (equal && ties + __popc(same & below) < k);
+        const unsigned all = __ballot_sync(~0u, taken);
+        if (taken) list[listed + __popc(all & below)] = static_cast<uint16_t>(v);
+        listed += __popc(all);
+        ties += __popc(same);
+      }
+      __syncwarp();
+
+      count = 0;
+      ties = 0;  // elements from here on
+#pragma unroll 1
+      for (int from = 0; from < listed; from += 32) {
+        if (count >= kPairs - 32 * kVector) {  // the best k stay, and raise the bound
+          rank_pairs(pairs, count, winners, k, lane);
+          if (lane < k) pairs[lane] = winners[lane];
+          count = k;
+          bound = NumberBound(static_cast<uint32_t>(winners[k - 1] >> 32));
+          ties = k;  // what is equal comes later by index
+          __syncwarp();
+        }
+        Vector<T> some;
+        int v = 0;
+        uint32_t hits = 0, same = 0;
+        if (from + lane < listed) {
+          v = list[from + lane];
+          some.raw = load_streaming(source + v * kVector);
+#pragma unroll
+          for (int e = 0; e < kVector; ++e) {
+            const float x = widen(some.element[e]);
+            if (bound.above(x)) hits |= 1u << e;
+            if (bound.equal(x)) same |= 1u << e;
+          }
+        }
+        // Of equal elements the first k by index, which is the list's order.
+        const int tied = __popc(same), ties_up_to = static_cast<int>(lanes_up_to<32>(tied, lane));
+#pragma unroll 1
+        for (int room = k - ties - (ties_up_to - tied); same && room > 0; same &= same - 1, --room)
+          hits |= same & -same;
+        ties += __shfl_sync(~0u, ties_up_to, 31);
+        const int mine = __popc(hits), up_to = static_cast<int>(lanes_up_to<32>(mine, lane));
+        int slot = count + up_to - mine;
+#pragma unroll
+        for (int e = 0; e < kVector; ++e)
+          if (hits >> e & 1)
+            pairs[slot++] = make_pair<Narrow>(order_key(widen(some.element[e])), v * kVector + e);
+        count += __shfl_sync(~0u, up_to, 31);
         __syncwarp();
       }
-      Vector<T> some;
-      int v = 0;
-      uint32_t hits = 0, same = 0;
-      if (from + lane < listed) {
-        v = list[from + lane];
-        some.raw = load_streaming(source + v * kVector);
-#pragma unroll
-        for (int e = 0; e < kVector; ++e) {
-          const float x = widen(some.element[e]);
-          if (bound.above(x)) hits |= 1u << e;
-          if (bound.equal(x)) same |= 1u << e;
-        }
-      }
-      // Of equal elements the first k by index, which is the list's order.
-      const int tied = __popc(same), ties_up_to = static_cast<int>(lanes_up_to<32>(tied, lane));
-#pragma unroll 1
-      for (int room = k - ties - (ties_up_to - tied); same && room > 0; same &= same - 1, --room)
-        hits |= same & -same;
-      ties += __shfl_sync(~0u, ties_up_to, 31);
-      const int mine = __popc(hits), up_to = static_cast<int>(lanes_up_to<32>(mine, lane));
-      int slot = count + up_to - mine;
-#pragma unroll
-      for (int e = 0; e < kVector; ++e)
-        if (hits >> e & 1)
-          pairs[slot++] = make_pair<Narrow>(order_key(widen(some.element[e])), v * kVector + e);
-      count += __shfl_sync(~0u, up_to, 31);
-      __syncwarp();
     }
     rank_pairs(pairs, count, winners, k, lane);
     if (lane < k) {

@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "topk/plan.h"
+
 using namespace gpuprims;
 
 namespace {

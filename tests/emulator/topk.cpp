@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "topk/filter.h"
+#include "topk/plan.h"
 
 using namespace gpuprims;
 

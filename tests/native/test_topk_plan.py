@@ -109,7 +109,7 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
         (9, 600, 5, "count_row"),
         (9000, 600, 5, "warp_row"),
         (4096, 4096, 16, "warp_row"),
-        (4096, 4096, 32, "block_row"),
+        (4096, 4096, 32, "warp_row"),
         (4096, 2048, 32, "warp_row"),
         (1000, 4096, 32, "block_row"),
     ],
