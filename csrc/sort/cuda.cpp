@@ -18,6 +18,15 @@ bool exact_ranks() {
   return exact;
 }
 
+// GPUPRIMS_SORT_CODES: bits of the codes that long rows are sorted by; 0 for none.
+int code_bits() {
+  static const int bits = [] {
+    const char* const set = std::getenv("GPUPRIMS_SORT_CODES");
+    return set ? std::atoi(set) : -1;
+  }();
+  return bits;
+}
+
 SortAlgo forced_algo() {
   static const SortAlgo algo = [] {
     const char* name = std::getenv("GPUPRIMS_SORT_ALGO");
@@ -51,7 +60,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       static_cast<int>(end_bit),
                       device_info(device).sms,
                       forced_algo(),
-                      in_place};
+                      in_place,
+                      code_bits()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;

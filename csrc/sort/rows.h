@@ -23,6 +23,8 @@ inline SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& arg
   SweepSpace space;
   space.status = base;
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
+  space.codes = reinterpret_cast<CodeTable*>(base + plan.codes_at);
+  space.code_counts = reinterpret_cast<uint64_t*>(base + plan.code_counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
   space.active = space.next + 2 * kMaxPasses;

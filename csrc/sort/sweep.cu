@@ -39,13 +39,14 @@ struct Round {
 // same[p]: how likely it is that two keys agree in digit p; 1: all do.
 __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, const float* same) {
   const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == args.sort.bytes * 8;
+  const int round = args.after_codes > 0;
   int varying = 0;
   for (int p = 0; p < args.passes; ++p) varying += same[p] < 1;
   const bool copy = varying == 0 || (whole && !state.not_sorted);
   if (copy && args.in_place) return;
   if (copy || (whole && !state.not_reversed && !args.in_place)) {
-    state.role[0][0] = copy ? kCopy : kMirror;
-    args.space.active[0] = 1;
+    state.role[round][0] = copy ? kCopy : kMirror;
+    args.space.active[round * kMaxPasses] = 1;
     return;
   }
   int from = 0, to = args.passes;  // the digits that vary are among these
@@ -62,7 +63,7 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
     for (int p = 0; p < lowest; ++p) more |= same[p] < 1;
     if (!more) lowest = 0;
   }
-  Round first{0, 0, args.in_place};
+  Round first{0, args.after_codes, args.in_place};
   for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
   Round second{varying, first.left, false};
   if (args.in_place) state.unfinished = first.left % 2;
@@ -70,8 +71,8 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   for (int p = 0; p < args.passes; ++p) {
     if (same[p] == 1) continue;
     if (p >= lowest) {
-      state.role[0][p] = first.next_role();
-      args.space.active[p] = 1;
+      state.role[round][p] = first.next_role();
+      args.space.active[round * kMaxPasses + p] = 1;
     }
     if (lowest == 0) continue;
     state.role[1][p] = second.next_role();
@@ -86,9 +87,11 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
+  if (args.after_codes && !*args.space.repeat) return;
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    if (args.after_codes && !args.space.state[row].unfinished) continue;
     const uint64_t n = row_span(args.sort, row).n;
     for (int p = 0; p < args.passes; ++p) {
       uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
@@ -117,17 +120,6 @@ __global__ void __launch_bounds__(kDigits)
     if (t == 0) give_roles(args, args.space.state[row], n, same);
     __syncthreads();
   }
-}
-
-struct None {};
-
-// Bytes of the widest of what passes through a tile's shared memory.
-template <class Record, class Side>
-constexpr int pass_width() {
-  if constexpr (std::is_same_v<Side, None>)
-    return sizeof(Record);
-  else
-    return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
 }
 
 // What a pass does with one tile. In shared memory: in registers, which a thread's records fill, it
@@ -417,7 +409,8 @@ cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cu
 
 template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
+  const int round = args.after_codes > 0;
+  if (const auto code = run_round<Record, Side>(round, args, plan, stream)) return code;
   if (args.in_place) {
     LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
     shape.dependent = true;
@@ -470,8 +463,11 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles, plan.tile,
-                       plan.passes, plan.side, plan.in_place,      plan.mend,  plan.wide_status};
+  const SweepArgs args{
+      sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile,       plan.passes,
+      plan.side, plan.in_place, plan.mend,          plan.wide_status, plan.code_passes};
+  if (plan.code_passes)
+    if (const auto code = launch_sort_codes(sort, plan, space, stream)) return code;
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

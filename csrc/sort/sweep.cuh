@@ -35,7 +35,19 @@ struct SweepArgs {
   bool in_place;
   bool mend;
   bool wide_status;
+  int after_codes;  // passes by codes came before, and rows that they left unfinished are sorted
 };
+
+struct None {};
+
+// Bytes of the widest of what passes through a tile's shared memory.
+template <class Record, class Side>
+constexpr int pass_width() {
+  if constexpr (std::is_same_v<Side, None>)
+    return sizeof(Record);
+  else
+    return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
+}
 
 // Where a tile lies.
 struct TilePlace {
