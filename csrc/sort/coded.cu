@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kCountThreads, 3)
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
   constexpr int kVectors = 4, kEach = 16 / sizeof(Key);
   __shared__ uint32_t counts[2][kDigits];
-  __shared__ __align__(16) uint2 cells[kCodeCells];
+  __shared__ __align__(16) uint32_t cells[kCells];
   const int t = threadIdx.x, lane = t & 31;
   for (int i = t; i < 2 * kDigits; i += kCountThreads) counts[0][i] = 0;
   cudaGridDependencySynchronize();
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kCountThreads, 3)
     const CodeTable& table = args.space.codes[place.row];
     if (!table.fit) continue;
     load_cells(cells, table, kCountThreads);
-    const Coder coder{cells, table.least, table.range, table.shift};
+    const Coder coder(cells, table);
     __syncthreads();
     const Key* const row = elements.input() + place.span.start;
     bool falls = false, rises = false;
@@ -112,48 +112,14 @@ __global__ void __launch_bounds__(kCountThreads, 3)
   }
 }
 
-// A block a row: counts become the digits' first places, and roles are given out: a pass's records
-// end in A, for the last step.
-__global__ void __launch_bounds__(kDigits) sort_plan_codes(const __grid_constant__ SweepArgs args) {
-  __shared__ uint64_t sums[kDigits / 32];
-  const int t = threadIdx.x, lane = t & 31;
-  cudaGridDependencySynchronize();
-  for (int64_t row = blockIdx.x; row < args.sort.rows; row += gridDim.x) {
-    RowState& state = args.space.state[row];
-    if (!args.space.codes[row].fit) continue;
-    if (!state.not_sorted || !state.not_reversed) {  // the others copy or mirror it
-      if (t == 0) state.unfinished = 1, *args.space.repeat = 1;
-      continue;
-    }
-    for (int p = 0; p < args.passes; ++p) {
-      uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
-      const uint64_t mine = *at;
-      uint64_t sum = mine;
-      for (int step = 1; step < 32; step *= 2) {
-        const uint64_t before = __shfl_sync(~0u, sum, lane - step);
-        if (lane >= step) sum += before;
-      }
-      __syncthreads();
-      if (lane == 31) sums[t / 32] = sum;
-      __syncthreads();
-      for (int w = 0; w < t / 32; ++w) sum += sums[w];
-      *at = sum - mine;
-      if (t > 0) continue;
-      const uint8_t from = p == 0 ? kFromInput : kFromB;
-      state.role[0][p] = from | (p == args.passes - 1 ? kToA : kToB) | (p % 2 ? kOdd : 0);
-    }
-  }
-}
-
 // What a pass does with one tile; in shared memory, as registers are few.
 struct CodePass {
   TilePlace place;
-  int role, count;            // role 0: there is no tile left
+  int count;                  // 0: there is no tile left
   bool exact, again;          // ranks are taken the exact way; the tile was done before
   int64_t first_tile, begin;  // of the row; of the tile in the row
   int64_t row;                // whose cells are in shared memory
-  uint64_t least, range;
-  int shift;
+  Coder::Map map;
 };
 
 template <class Record, class Side>
@@ -164,11 +130,52 @@ struct CodeMemory {
   static constexpr int kBytes = kCells + kCodeCells * 8;
 };
 
+// As Tile::rank, for records that may come in any order within a digit: one table for the block.
+template <class T, class Counted>
+__device__ __forceinline__ void rank_freely(const T& tile, typename T::Ranks& rank,
+                                            const typename T::Ranks& codes, int count, Digit digit,
+                                            const Counted& counted) {
+  uint32_t* const table = reinterpret_cast<uint32_t*>(tile.stage);
+  const int t = threadIdx.x, lane = t & 31;
+  __syncthreads();
+  if (t < kDigits) table[t] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < T::kItems; ++i) {
+    uint32_t before = T::place(i);
+    if (T::place(i) < count) before = atomicAdd(table + digit.of(codes[i]), 1u);
+    rank.set(i, before);
+  }
+  __syncthreads();
+  uint32_t own = 0, sum = 0;
+  if (t < kDigits) {
+    sum = own = table[t];
+    counted(t, own);
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const uint32_t before = __shfl_sync(~0u, sum, lane - step);
+      if (lane >= step) sum += before;
+    }
+    if (lane == 31) tile.sums[t / 32] = sum;
+  }
+  __syncthreads();
+  if (t < kDigits) {
+    for (int w = 0; w < t / 32; ++w) sum += tile.sums[w];
+    tile.starts[t] = table[t] = sum - own;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < T::kItems; ++i)
+    if (T::place(i) < count) rank.add(i, table[digit.of(codes[i])]);
+  __syncthreads();  // the table may go
+}
+
 // Returns whether records are not in the order of their codes, which optimistic ranks can lead to;
 // then the tile is to be done again. Of one code they may come in any order.
 template <class Record, class Side>
 __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass& task, int pass,
-                                          int code_shift, Digit digit, int64_t* offsets) {
+                                          int code_shift, Digit digit, const int64_t* firsts,
+                                          int64_t* offsets) {
   using T = PassTile<Record>;
   using Memory = CodeMemory<Record, Side>;
   using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
@@ -183,11 +190,10 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
   {
     Word records[kItems];
     typename T::Ranks code;
-    const Coder coder{reinterpret_cast<const uint2*>(dynamic_memory + Memory::kCells), task.least,
-                      task.range, task.shift};
+    const Coder coder(reinterpret_cast<const uint32_t*>(dynamic_memory + Memory::kCells), task.map);
     const int count = task.count;
     const int64_t begin = task.begin, start = task.place.span.start;
-    if ((task.role & 3) == kFromInput) {
+    if (pass == 0) {
       const auto load = [&](auto elements) {
         const auto* const from = elements.input() + start + begin;
         using Element = std::remove_cv_t<std::remove_reference_t<decltype(*from)>>;
@@ -221,16 +227,20 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
           code.set(i, coder.of(records[i]) >> code_shift);
       }
     }
-    tile.rank(rank, code, task.count, digit, !task.exact, [&](int d, uint32_t found) {
+    const auto counted = [&](int d, uint32_t found) {
       if (task.again) return;  // it has announced them
       mine = found;
       if (args.wide_status)
-        LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
+        LookBack<uint64_t>(args.space.status, task.first_tile, pass % 2)
             .announce(task.place.in_row, d, mine);
       else
-        LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
+        LookBack<uint32_t>(args.space.status, task.first_tile, pass % 2)
             .announce(task.place.in_row, d, mine);
-    });
+    };
+    if (pass == 0)
+      rank_freely(tile, rank, code, task.count, digit, counted);
+    else
+      tile.rank(rank, code, task.count, digit, !task.exact, counted);
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       waiting[rank[i]] = static_cast<Record>(records[i]);
@@ -239,18 +249,17 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
   }
   if (t < kDigits && !task.again) {
     const int64_t earlier = static_cast<int64_t>(
-        args.wide_status ? LookBack<uint64_t>(args.space.status, task.first_tile, task.role & kOdd)
+        args.wide_status ? LookBack<uint64_t>(args.space.status, task.first_tile, pass % 2)
                                .before(task.place.in_row, t, mine)
-                         : LookBack<uint32_t>(args.space.status, task.first_tile, task.role & kOdd)
+                         : LookBack<uint32_t>(args.space.status, task.first_tile, pass % 2)
                                .before(task.place.in_row, t, mine));
-    const uint64_t* const counts =
-        args.space.counts + (task.place.row * args.passes + pass) * kDigits;
-    offsets[t] = static_cast<int64_t>(counts[t]) + earlier - tile.starts[t];
+    offsets[t] = firsts[t] + earlier - tile.starts[t];
   }
   __syncthreads();
-  const int count = task.count, target = task.role & 12;
+  const int count = task.count;
+  const bool to_b = pass < args.passes - 1;  // the last pass leaves them in A
   const int64_t start = task.place.span.start;
-  Record* const to_keys = static_cast<Record*>(args.space.keys[target == kToB]) + start;
+  Record* const to_keys = static_cast<Record*>(args.space.keys[to_b]) + start;
   bool falls = false;
   uint32_t digits[kSide ? kItems / 4 : 1] = {};
 #pragma unroll
@@ -265,7 +274,7 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
   if constexpr (kSide) {
     __syncthreads();
     Side* const moving = tile.template waiting<Side>();
-    if ((task.role & 3) == kFromInput) {
+    if (pass == 0) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i)
         moving[rank[i]] = static_cast<Side>(task.begin + T::place(i));
@@ -277,7 +286,7 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
       for (int i = 0; i < kItems; ++i) moving[rank[i]] = index[i];
     }
     __syncthreads();
-    Side* const to_side = side_of<Side>(args, target == kToB, start);
+    Side* const to_side = side_of<Side>(args, to_b, start);
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const int i = j * kThreads + t;
@@ -287,11 +296,30 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
   return falls;
 }
 
+// Counts of a row's digits become their first places; all threads.
+__device__ __forceinline__ void first_places(const uint64_t* counts, int64_t* firsts) {
+  __shared__ int64_t sums[kDigits / 32];
+  const int t = threadIdx.x, lane = t & 31;
+  int64_t mine = 0, sum = 0;
+  if (t < kDigits) {
+    sum = mine = static_cast<int64_t>(counts[t]);
+    for (int step = 1; step < 32; step *= 2) {
+      const int64_t before = __shfl_sync(~0u, sum, lane - step);
+      if (lane >= step) sum += before;
+    }
+    if (lane == 31) sums[t / 32] = sum;
+  }
+  __syncthreads();
+  if (t >= kDigits) return;
+  for (int w = 0; w < t / 32; ++w) sum += sums[w];
+  firsts[t] = sum - mine;
+}
+
 template <class Record, class Side>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_pass_codes(const __grid_constant__ SweepArgs args, int pass, int code_bits) {
   using Memory = CodeMemory<Record, Side>;
-  __shared__ int64_t offsets[kDigits];
+  __shared__ int64_t firsts[kDigits], offsets[kDigits];
   __shared__ int64_t at;
   __shared__ CodePass task;
   constexpr int kSize = PassTile<Record>::kSize;
@@ -304,12 +332,11 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     __syncthreads();
     if (threadIdx.x == 0) {
       while (true) {
-        if (!again) at = atomicAdd(&args.space.next[pass], 1u);
-        task.role = 0;
+        if (!again) at = atomicAdd(args.code_next() + pass, 1u);
+        task.count = 0;
         if (at >= args.tiles) break;
         task.place = tile_place(args, at);
-        task.role = args.space.state[task.place.row].role[0][pass];
-        if (task.role == 0) continue;
+        if (!coded(args, task.place.row)) continue;
         task.begin = task.place.in_row * kSize;
         const int64_t left = task.place.span.n - task.begin;
         task.count = static_cast<int>(left < kSize ? left : kSize);
@@ -320,16 +347,17 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       }
     }
     __syncthreads();
-    if (task.role == 0) return;
+    if (task.count == 0) return;
     if (task.row != row) {
       const CodeTable& table = args.space.codes[task.row];
-      load_cells(reinterpret_cast<uint2*>(dynamic_memory + Memory::kCells), table, kThreads);
-      if (threadIdx.x == 0)
-        task.least = table.least, task.range = table.range, task.shift = table.shift;
+      load_cells(reinterpret_cast<uint32_t*>(dynamic_memory + Memory::kCells), table, kThreads);
+      if (threadIdx.x == 0) task.map = {table.least, table.range, table.shift, table.fit};
+      first_places(args.space.counts + (task.row * args.passes + pass) * kDigits, firsts);
       __syncthreads();
     }
-    const bool falls = code_tile<Record, Side>(args, task, pass, 32 - code_bits,
-                                               code_digit(pass, args.passes, code_bits), offsets);
+    const bool falls =
+        code_tile<Record, Side>(args, task, pass, 32 - code_bits,
+                                code_digit(pass, args.passes, code_bits), firsts, offsets);
     again = __syncthreads_or(falls);
   }
 }
@@ -358,19 +386,25 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
       sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile, plan.code_passes,
       plan.side, plan.in_place, plan.mend,          plan.wide_status, 0};
   args.space.counts = space.code_counts;
-  const auto rows = static_cast<unsigned>(std::min<int64_t>(sort.rows, plan.grid));
-  LaunchShape shape{dim3(rows), dim3(kSampleThreads)};
-  shape.dependent = true;
-  shape.smem = kSampleBytes;
-  if (const auto code = launch(sort_sample, shape, stream, args, plan.samples)) return code;
+  // Many rows have small blocks and samples: several at a time on a multiprocessor.
+  const bool many = sort.rows > plan.grid / 4;
+  const int threads = many ? 256 : 1024;
+  const int samples =
+      many ? 2048 : static_cast<int>(std::clamp<int64_t>(sort.n / 128, 4096, 16384) / 1024 * 1024);
+  const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
+  const int64_t clear = plan.clear_bytes / 16;
+  const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);
+  LaunchShape shape{dim3(static_cast<unsigned>(samplers + clearers)), dim3(threads)};
+  shape.smem = sample_bytes(samples);
+  if (const auto code =
+          launch(sort_sample, shape, stream, args, samples, sample_slots(samples), samplers, clear))
+    return code;
   shape.smem = 0;
+  shape.dependent = true;
   shape.grid = dim3(static_cast<unsigned>(plan.grid));
   shape.block = dim3(kCountThreads);
   const auto count = sort.bytes == 8 ? sort_count_codes<uint64_t> : sort_count_codes<uint32_t>;
   if (const auto code = launch(count, shape, stream, args, plan.code_bits)) return code;
-  shape.grid = dim3(rows);
-  shape.block = dim3(kDigits);
-  if (const auto code = launch(sort_plan_codes, shape, stream, args)) return code;
   if (plan.side) return run<uint64_t, uint32_t>(args, plan, stream);
   return sort.bytes == 8 || plan.packed ? run<uint64_t, None>(args, plan, stream)
                                         : run<uint32_t, None>(args, plan, stream);

@@ -1,73 +1,110 @@
 // Codes: a monotone map of a row's keys to 32 bits, over which they are spread nearly equally.
+// Cells of equal width span the keys; in each the map is a line, of which start and rise are 16
+// bits each.
 #pragma once
 #include "sort/sweep.cuh"
 
 namespace gpuprims {
 namespace {
 
-constexpr int kCellBits = 10;
-static_assert(kCodeCells == 1 << kCellBits);
+constexpr int kCellBits = 11, kCells = 1 << kCellBits;
+static_assert(kCells * 4 == kCodeCells * sizeof(uint2));
 
 // A row's map, its cells in shared memory.
 struct Coder {
-  const uint2* cells;
+  struct Map {
+    uint64_t least, range;
+    int shift;
+    uint32_t scale;
+  };
+  const uint32_t* cells;
   uint64_t least, range;
   int shift;
+  uint32_t scale;
 
-  // The cell, and what is above its start in units of 2^-32 of a cell.
-  static __device__ __forceinline__ uint2 cell_of(uint64_t key, uint64_t least, uint64_t range,
-                                                  int shift) {
+  __device__ __forceinline__ Coder(const uint32_t* cells, const Map& map)
+      : cells(cells), least(map.least), range(map.range), shift(map.shift), scale(map.scale) {}
+  __device__ __forceinline__ Coder(const uint32_t* cells, const CodeTable& table)
+      : Coder(cells, Map{table.least, table.range, table.shift, table.fit}) {}
+
+  static __device__ __forceinline__ Map map_of(uint64_t least, uint64_t most) {
+    const uint64_t range = most - least;
+    const int shift = __clzll(static_cast<long long>(range));
+    const uint64_t scale = (~uint64_t{0} >> 1) / ((range << shift >> 32) + 1);
+    return {least, range, shift, static_cast<uint32_t>(scale)};
+  }
+
+  // 2^32 is the range.
+  __device__ __forceinline__ uint32_t place(uint64_t key) const {
     uint64_t above = key > least ? key - least : 0;
     above = above < range ? above : range;
-    const uint32_t top = static_cast<uint32_t>(above << shift >> 32);
-    return make_uint2(top >> (32 - kCellBits), top << kCellBits);
+    return __umulhi(static_cast<uint32_t>(above << shift >> 32), scale) << 1;
   }
-  static __device__ __forceinline__ uint2 cell_of(uint32_t key, uint32_t least, uint32_t range,
-                                                  int shift) {
-    uint32_t above = key > least ? key - least : 0;
-    above = above < range ? above : range;
-    const uint32_t top = above << (shift - 32);
-    return make_uint2(top >> (32 - kCellBits), top << kCellBits);
+  __device__ __forceinline__ uint32_t place(uint32_t key) const {
+    const uint32_t first = static_cast<uint32_t>(least), last = static_cast<uint32_t>(range);
+    uint32_t above = key > first ? key - first : 0;
+    above = above < last ? above : last;
+    return __umulhi(above << (shift - 32), scale) << 1;
+  }
+  static __device__ __forceinline__ uint32_t cell(uint32_t place) {
+    return place >> (32 - kCellBits);
   }
 
   template <class Word>
   __device__ __forceinline__ uint32_t of(Word key) const {
-    const uint2 at = cell_of(key, static_cast<Word>(least), static_cast<Word>(range), shift);
-    const uint2 line = cells[at.x];
-    return line.x + __umulhi(at.y, line.y);
+    const uint32_t at = place(key), line = cells[cell(at)];
+    return (line & 0xffff0000) + __umulhi(at << kCellBits, line << 16);
   }
 };
 
 // All threads; the cells may be used after the next barrier.
-__device__ __forceinline__ void load_cells(uint2* to, const CodeTable& table, int threads) {
+__device__ __forceinline__ void load_cells(uint32_t* to, const CodeTable& table, int threads) {
   const uint4* const from = reinterpret_cast<const uint4*>(table.cells);
-  for (int i = threadIdx.x; i < kCodeCells / 2; i += threads)
-    reinterpret_cast<uint4*>(to)[i] = from[i];
+  for (int i = threadIdx.x; i < kCells / 4; i += threads) reinterpret_cast<uint4*>(to)[i] = from[i];
 }
 
-constexpr int kSampleThreads = 1024, kSampleItems = 16;
-constexpr int kSeenSlots = kSampleThreads * kSampleItems;
-constexpr int kFineBins = 4096;
-constexpr int kSampleBytes = (kSeenSlots + kFineBins) * 4 + kCodeCells * 8;
-static_assert(kSampleThreads == kCodeCells);
+// Whether a row is sorted by codes; known after the counting.
+__device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
+  const RowState& state = args.space.state[row];
+  return args.space.codes[row].fit && state.not_sorted && state.not_reversed;
+}
+
+constexpr int kSampleItems = 16;  // a thread, at most
+
+// A power of two.
+constexpr int sample_slots(int samples) {
+  int slots = 1024;
+  while (slots < samples) slots *= 2;
+  return slots;
+}
+constexpr int sample_bytes(int samples) {
+  return (sample_slots(samples) + sample_slots(samples) / 4 + 2 * kCells) * 4;
+}
 
 // A block a row: makes the row's map, and looks whether it will do: not where many keys are equal,
-// or where cells are too coarse for the keys.
-__global__ void __launch_bounds__(kSampleThreads)
-    sort_sample(const __grid_constant__ SweepArgs args, int samples) {
-  uint2* const cells = reinterpret_cast<uint2*>(dynamic_memory);
-  uint32_t* const seen = reinterpret_cast<uint32_t*>(cells + kCodeCells);
-  uint32_t* const bins = seen + kSeenSlots;
+// or where cells are too coarse for the keys. Blocks from number `samplers` on clear the workspace.
+__global__ void __launch_bounds__(1024)
+    sort_sample(const __grid_constant__ SweepArgs args, int samples, int slots, int samplers,
+                int64_t clear) {
+  uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory);
+  uint32_t* const counts = cells + kCells;
+  uint32_t* const seen = counts + kCells;
+  uint32_t* const bins = seen + slots;  // slots / 4
   __shared__ unsigned long long ends[2][32];
   __shared__ uint32_t sums[32], twice, crowded;
-  const int t = threadIdx.x, lane = t & 31;
-  cudaGridDependencySynchronize();
-  for (int64_t row = blockIdx.x; row < args.sort.rows; row += gridDim.x) {
+  const int t = threadIdx.x, lane = t & 31, threads = blockDim.x, warps = threads / 32;
+  if (static_cast<int>(blockIdx.x) >= samplers) {
+    uint4* const memory = static_cast<uint4*>(args.space.status);
+    for (int64_t i = static_cast<int64_t>(blockIdx.x - samplers) * threads + t; i < clear;
+         i += static_cast<int64_t>(gridDim.x - samplers) * threads)
+      memory[i] = make_uint4(0, 0, 0, 0);
+    return;
+  }
+  for (int64_t row = blockIdx.x; row < args.sort.rows; row += samplers) {
     const RowSpan span = row_span(args.sort, row);
     const int64_t stride = span.n / samples;
     __syncthreads();
-    for (int i = t; i < kSeenSlots; i += kSampleThreads) seen[i] = 0;
-    for (int i = t; i < kFineBins; i += kSampleThreads) bins[i] = 0;
+    for (int i = t; i < kCells + slots + slots / 4; i += threads) counts[i] = 0;
     if (t == 0) twice = 0, crowded = 0;
     uint64_t keys[kSampleItems], least = ~uint64_t{0}, most = 0;
     by_width(args.sort, [&](auto elements) {
@@ -75,15 +112,16 @@ __global__ void __launch_bounds__(kSampleThreads)
         std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>> raw[kSampleItems];
 #pragma unroll
         for (int i = 0; i < kSampleItems; ++i) {
-          const uint32_t number = i * kSampleThreads + t;
+          const uint32_t number = i * threads + t;
           const uint32_t mixed = (number + 1) * 0x9e3779b1u;
           const int64_t at = number * stride + (uint64_t{mixed ^ mixed >> 15} * stride >> 32);
-          raw[i] = number < samples ? elements.input()[span.start + at] : 0;
+          raw[i] = static_cast<int>(number) < samples ? elements.input()[span.start + at] : 0;
         }
 #pragma unroll
         for (int i = 0; i < kSampleItems; ++i) {
+          if (i * threads >= samples) break;
           keys[i] = elements.key(raw[i]);
-          if (i * kSampleThreads + t >= samples) continue;
+          if (i * threads + t >= samples) continue;
           least = keys[i] < least ? keys[i] : least;
           most = keys[i] > most ? keys[i] : most;
         }
@@ -98,7 +136,7 @@ __global__ void __launch_bounds__(kSampleThreads)
     }
     if (lane == 0) ends[0][t / 32] = least, ends[1][t / 32] = most;
     __syncthreads();
-    for (int w = 0; w < 32; ++w) {
+    for (int w = 0; w < warps; ++w) {
       least = ends[0][w] < least ? ends[0][w] : least;
       most = ends[1][w] > most ? ends[1][w] : most;
     }
@@ -106,25 +144,29 @@ __global__ void __launch_bounds__(kSampleThreads)
     const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8), more = (most - least) / 32 + 1;
     least = least > more ? least - more : 0;
     most = top - most > more ? most + more : top;
-    const uint64_t range = most - least;
-    const int shift = __clzll(static_cast<long long>(range));
+    const Coder::Map map = Coder::map_of(least, most);
+    const Coder coder(cells, map);
     uint32_t equal = 0;
 #pragma unroll
     for (int i = 0; i < kSampleItems; ++i) {
-      if (i * kSampleThreads + t >= samples) continue;
-      atomicAdd(bins + Coder::cell_of(keys[i], least, range, shift).x, 1u);
+      if (i * threads >= samples) break;
+      if (i * threads + t >= samples) continue;
+      atomicAdd(counts + Coder::cell(coder.place(keys[i])), 1u);
       const uint64_t mixed = (keys[i] + 1) * 0x9e3779b97f4a7c15u;
-      const uint32_t mark = static_cast<uint32_t>(mixed >> 20) | 1;
-      equal += atomicExch(seen + (mixed >> 50), mark) == mark;
+      const uint32_t mark = static_cast<uint32_t>(mixed >> 16) | 1;
+      equal += atomicExch(seen + (mixed >> 40 & (slots - 1)), mark) == mark;
     }
-    static_assert(kSeenSlots == 1 << 14);
     equal = __reduce_add_sync(~0u, equal);
-    if (lane == 0) atomicAdd(&twice, equal);
+    if (lane == 0 && equal) atomicAdd(&twice, equal);
     __syncthreads();
-    // Neighbours share; no cell is left without a rise.
-    const uint32_t before = t > 0 ? bins[t - 1] : 0, after = t + 1 < kCodeCells ? bins[t + 1] : 0;
-    const uint32_t weight = 64 * (before + 2 * bins[t] + after) + 13;
-    uint32_t sum = weight;
+    // Neighbours share, and each cell has a rise of at least one.
+    const int each = kCells / threads, first = t * each;
+    const auto weight = [&](int c) {
+      return (c > 0 ? counts[c - 1] : 0) + 2 * counts[c] + (c + 1 < kCells ? counts[c + 1] : 0);
+    };
+    uint32_t own = 0;
+    for (int c = first; c < first + each; ++c) own += weight(c);
+    uint32_t sum = own;
     for (int step = 1; step < 32; step *= 2) {
       const uint32_t other = __shfl_sync(~0u, sum, lane - step);
       if (lane >= step) sum += other;
@@ -132,39 +174,38 @@ __global__ void __launch_bounds__(kSampleThreads)
     if (lane == 31) sums[t / 32] = sum;
     __syncthreads();
     uint32_t all = 0;
-    for (int w = 0; w < 32; ++w) {
+    for (int w = 0; w < warps; ++w) {
       if (w < t / 32) sum += sums[w];
       all += sums[w];
     }
-    const double scale = 4294967295.0 / all;
-    const uint32_t start = static_cast<uint32_t>((sum - weight) * scale);
-    const uint2 line = make_uint2(start, static_cast<uint32_t>(sum * scale) - start);
-    cells[t] = line;
-    for (int i = t; i < kFineBins; i += kSampleThreads) bins[i] = 0;
+    sum -= own;
+    CodeTable& table = args.space.codes[row];
+    const double unit = (65536 - kCells) / static_cast<double>(all);
+    for (int c = first; c < first + each; ++c) {
+      const uint32_t start = c + static_cast<uint32_t>(sum * unit);
+      sum += weight(c);
+      const uint32_t line = start << 16 | (c + 1 + static_cast<uint32_t>(sum * unit) - start);
+      cells[c] = line;
+      reinterpret_cast<uint32_t*>(table.cells)[c] = line;
+    }
     __syncthreads();
-    const Coder coder{cells, least, range, shift};
     const int fine = __clz(samples) + 3;  // four samples a bin, or more
 #pragma unroll
-    for (int i = 0; i < kSampleItems; ++i)
-      if (i * kSampleThreads + t < samples) atomicAdd(bins + (coder.of(keys[i]) >> fine), 1u);
+    for (int i = 0; i < kSampleItems; ++i) {
+      if (i * threads >= samples) break;
+      if (i * threads + t < samples) atomicAdd(bins + (coder.of(keys[i]) >> fine), 1u);
+    }
     __syncthreads();
     uint32_t most_in_bin = 0;
-    for (int i = t; i < kFineBins; i += kSampleThreads)
+    for (int i = t; i < slots / 4; i += threads)
       most_in_bin = bins[i] > most_in_bin ? bins[i] : most_in_bin;
     if (most_in_bin > (samples * 6u >> (32 - fine))) crowded = 1;
     __syncthreads();
-    CodeTable& table = args.space.codes[row];
-    table.cells[t] = line;
-    if (t == 0) {
-      // Keys that sixteen others are equal to are one pair in so many samples.
-      const int64_t pairs = 8 * int64_t{samples} * samples / span.n;
-      table.least = least, table.range = range, table.shift = shift;
-      table.fit = !crowded && twice <= pairs + 3;
-      if (!table.fit) {
-        args.space.state[row].unfinished = 1;
-        *args.space.repeat = 1;
-      }
-    }
+    if (t > 0) continue;
+    // Keys that sixteen others are equal to make this many pairs in a sample.
+    const int64_t pairs = 8 * static_cast<int64_t>(samples) * samples / span.n;
+    table.least = map.least, table.range = map.range, table.shift = map.shift;
+    table.fit = !crowded && twice <= pairs + 3 ? map.scale : 0;
   }
 }
 

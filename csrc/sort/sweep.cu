@@ -39,14 +39,13 @@ struct Round {
 // same[p]: how likely it is that two keys agree in digit p; 1: all do.
 __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, const float* same) {
   const bool whole = args.sort.begin_bit == 0 && args.sort.end_bit == args.sort.bytes * 8;
-  const int round = args.after_codes > 0;
   int varying = 0;
   for (int p = 0; p < args.passes; ++p) varying += same[p] < 1;
   const bool copy = varying == 0 || (whole && !state.not_sorted);
   if (copy && args.in_place) return;
   if (copy || (whole && !state.not_reversed && !args.in_place)) {
-    state.role[round][0] = copy ? kCopy : kMirror;
-    args.space.active[round * kMaxPasses] = 1;
+    state.role[0][0] = copy ? kCopy : kMirror;
+    args.space.active[0] = 1;
     return;
   }
   int from = 0, to = args.passes;  // the digits that vary are among these
@@ -65,14 +64,14 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   }
   Round first{0, args.after_codes, args.in_place};
   for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
-  Round second{varying, first.left, false};
+  Round second{varying, args.after_codes + first.left, false};
   if (args.in_place) state.unfinished = first.left % 2;
   state.window = lowest * 8;
   for (int p = 0; p < args.passes; ++p) {
     if (same[p] == 1) continue;
     if (p >= lowest) {
-      state.role[round][p] = first.next_role();
-      args.space.active[round * kMaxPasses + p] = 1;
+      state.role[0][p] = first.next_role();
+      args.space.active[p] = 1;
     }
     if (lowest == 0) continue;
     state.role[1][p] = second.next_role();
@@ -87,11 +86,11 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
-  if (args.after_codes && !*args.space.repeat) return;
+  if (args.after_codes && !args.any_left()) return;
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    if (args.after_codes && !args.space.state[row].unfinished) continue;
+    if (args.after_codes && !args.left(row)) continue;
     const uint64_t n = row_span(args.sort, row).n;
     for (int p = 0; p < args.passes; ++p) {
       uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
@@ -313,7 +312,7 @@ __device__ void take_tile(const SweepArgs& args, int round, int pass, bool again
     task.place = tile_place(args, at);
     const RowState& state = args.space.state[task.place.row];
     const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) continue;
+    if (role == 0 || (round && !(state.unfinished & ~kLeft))) continue;
     const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
     const bool mended = round == 0 && state.window;  // sort_mend looks at the result
     task.pass = pass, task.role = role, task.again = again;
@@ -409,8 +408,7 @@ cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cu
 
 template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
-  const int round = args.after_codes > 0;
-  if (const auto code = run_round<Record, Side>(round, args, plan, stream)) return code;
+  if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
   if (args.in_place) {
     LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
     shape.dependent = true;
@@ -460,12 +458,13 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
                 static_cast<uint4*>(memory), count);
 }
 
-// The first plan.clear_bytes of the workspace must be zeros.
+// The first plan.clear_bytes of the workspace must be zeros, unless passes by codes come first.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
+  const bool mend = plan.mend || (plan.code_passes && sort.bytes == 8 && sort.values);
   const SweepArgs args{
-      sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile,       plan.passes,
-      plan.side, plan.in_place, plan.mend,          plan.wide_status, plan.code_passes};
+      sort,          space, plan.tiles_per_row, plan.tiles,      plan.tile, plan.passes, plan.side,
+      plan.in_place, mend,  plan.wide_status,   plan.code_passes};
   if (plan.code_passes)
     if (const auto code = launch_sort_codes(sort, plan, space, stream)) return code;
   switch (sort.bytes) {
