@@ -325,6 +325,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   constexpr int kSize = PassTile<Record>::kSize;
   if (threadIdx.x == 0) task.row = -1;
   cudaGridDependencySynchronize();
+  if (args.sort.rows == 1 && !coded(args, 0)) return;
   bool again = false;  // the last tile is to be done again, the exact way
   while (true) {
     __syncthreads();
@@ -382,6 +383,7 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
 
 cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
+  if (sort.bytes == 4 && !plan.packed) return cudaErrorNotSupported;  // does not pay
   SweepArgs args{
       sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile, plan.code_passes,
       plan.side, plan.in_place, plan.mend,          plan.wide_status, 0};
@@ -406,8 +408,7 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
   const auto count = sort.bytes == 8 ? sort_count_codes<uint64_t> : sort_count_codes<uint32_t>;
   if (const auto code = launch(count, shape, stream, args, plan.code_bits)) return code;
   if (plan.side) return run<uint64_t, uint32_t>(args, plan, stream);
-  return sort.bytes == 8 || plan.packed ? run<uint64_t, None>(args, plan, stream)
-                                        : run<uint32_t, None>(args, plan, stream);
+  return run<uint64_t, None>(args, plan, stream);
 }
 
 }  // namespace gpuprims

@@ -140,8 +140,9 @@ __global__ void __launch_bounds__(1024)
       least = ends[0][w] < least ? ends[0][w] : least;
       most = ends[1][w] > most ? ends[1][w] : most;
     }
-    // Keys that the sample missed lie a little outside.
-    const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8), more = (most - least) / 32 + 1;
+    // Keys that the sample missed lie outside: in long rows of integers up to half the span.
+    const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8),
+                   more = (most - least) / (args.sort.bytes == 8 ? 2 : 32) + 1;
     least = least > more ? least - more : 0;
     most = top - most > more ? most + more : top;
     const Coder::Map map = Coder::map_of(least, most);
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(1024)
     uint32_t most_in_bin = 0;
     for (int i = t; i < slots / 4; i += threads)
       most_in_bin = bins[i] > most_in_bin ? bins[i] : most_in_bin;
-    if (most_in_bin > (samples * 6u >> (32 - fine))) crowded = 1;
+    if (most_in_bin > (samples * 4u >> (32 - fine))) crowded = 1;
     __syncthreads();
     if (t > 0) continue;
     // Keys that sixteen others are equal to make this many pairs in a sample.

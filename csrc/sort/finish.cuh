@@ -143,10 +143,10 @@ __device__ __forceinline__ void write_binned(const SortArgs& args, const AnyElem
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int at = first[b] + j + e;
-          const Record other = window.records[at < window.count ? at : 0];
+          const Record other = window.records[at];
           bool less = other < record[b];
           if constexpr (kSide)
-            less |= other == record[b] && window.sides[at < window.count ? at : 0] < index[b];
+            less |= other == record[b] && window.sides[at] < index[b];
           else if constexpr (!kPacked)
             less |= other == record[b] && at < i;
           rank[b] += less && j + e < size[b];

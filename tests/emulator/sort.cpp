@@ -17,7 +17,7 @@ std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
     const int64_t drawn = static_cast<int64_t>(random()) << 31 ^ random();
     T value;
     std::memcpy(&value, &drawn, sizeof value);
-    if (value != value) value = T(1);
+    if (value != value) value = static_cast<T>(drawn);
     switch (data) {
       case Data::random:
         break;
