@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
   cudaGridDependencySynchronize();
+  if (args.after_codes && !args.any_left()) return;
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     int64_t stop = begin + (end - tile) * args.tile;
     if (stop > n) stop = n;
     tile += (stop - begin + args.tile - 1) / args.tile;
+    if (args.after_codes && !args.left(place.row)) continue;
     const Key* const row = input + place.span.start;
     Trend trend;
     const auto one = [&](int64_t i) {

@@ -1,4 +1,5 @@
 // Tensors -> plan -> launches.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -16,6 +17,20 @@ namespace {
 bool exact_ranks() {
   static const bool exact = std::getenv("GPUPRIMS_SORT_EXACT") != nullptr;
   return exact;
+}
+
+// Bits of the codes that long rows are sorted by (GPUPRIMS_SORT_CODES; 0: none), -1: as fits. They
+// pay for rows that one pass does, and for 8-byte integers.
+int code_bits(const SortProblem& p) {
+  static const int bits = [] {
+    const char* const set = std::getenv("GPUPRIMS_SORT_CODES");
+    return set ? std::clamp(std::atoi(set), 0, 16) : -1;
+  }();
+  const int width = dtype_bytes(p.dtype);
+  if (width == 4 && !p.indices) return 0;
+  if (bits >= 0) return bits;
+  const bool pays = width == 8 ? !is_floating(p.dtype) : p.rows > 1 && p.n <= sort_tuning::kOnePass;
+  return pays && p.rows * p.n >= 6'000'000 ? -1 : 0;
 }
 
 SortAlgo forced_algo() {
@@ -52,6 +67,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       device_info(device).sms,
                       forced_algo(),
                       in_place};
+  problem.code_bits = code_bits(problem);
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;

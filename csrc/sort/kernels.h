@@ -1,6 +1,7 @@
 // What the host may ask of the GPU: raw pointers, sizes, a stream; no PyTorch.
 #pragma once
 #include <cuda_runtime_api.h>
+#include <vector_types.h>
 
 #include "sort/order.h"
 #include "sort/plan.h"
@@ -49,6 +50,17 @@ struct SortArgs {
   int64_t shortest = 0, longest = 0;  // warp kernels: the lengths they are for
 };
 
+// A monotone map of a row's keys to 32 bits over which they are spread nearly equally: cells of
+// equal width above the least key, and in each a line. From a sample; quality decides speed alone.
+struct CodeTable {
+  uint64_t least, range;  // keys outside [least, least + range] are taken for the nearest inside
+  int shift;              // makes the first bit in which keys differ the top one of 64
+  uint32_t fit;           // 0: the row is left to the passes by digits
+  alignas(16) uint2 cells[kCodeCells];  // the line's start and rise
+};
+
+static_assert(sizeof(CodeTable) <= kCodeTableBytes);
+
 // Workspace of the device-wide sort.
 struct SweepSpace {
   void* keys[2] = {};          // A and B
@@ -60,13 +72,18 @@ struct SweepSpace {
   uint32_t* next = nullptr;    // [2][kMaxPasses]: the next tile
   uint32_t* active = nullptr;  // [2][kMaxPasses]: some row may have this pass
   uint32_t* repeat = nullptr;  // some row is unfinished
-  uint32_t* totals = nullptr;  // segments: {rows, tiles}
-  uint32_t* tile_row = nullptr;   // segments: [tiles]
-  uint32_t* tile_base = nullptr;  // segments: [rows], the first tile
+  CodeTable* codes = nullptr;  // [rows]
+  uint64_t* code_counts = nullptr;  // [rows][code passes][256]
+  uint32_t* totals = nullptr;       // segments: {rows, tiles}
+  uint32_t* tile_row = nullptr;     // segments: [tiles]
+  uint32_t* tile_base = nullptr;    // segments: [rows], the first tile
 };
 
 cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
 cudaError_t launch_sort_block(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
+// The passes by codes; marks the rows that they leave to launch_sort_sweep's own.
+cudaError_t launch_sort_codes(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
+                              cudaStream_t stream);
 cudaError_t launch_sort_sweep(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream);
 

@@ -23,6 +23,8 @@ constexpr const char* sort_algo_name(SortAlgo algo) {
 constexpr int kMaxPasses = 8;
 constexpr int kDigits = 256;
 constexpr int kRowStateBytes = 32;
+constexpr int kCodeCells = 1024;
+constexpr int kCodeTableBytes = 32 + kCodeCells * 8;
 constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
@@ -31,7 +33,13 @@ constexpr int64_t kShortSegment = 256;  // found without a list
 constexpr int kSweepThreads = 512;
 constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 registers a thread
 constexpr int kBlocksPerSm = 2;                                          // of the sweep
-constexpr int kBlockItems = 16;  // a thread; 32 in the largest block
+constexpr int kFinishItems = 12;  // of the last step by codes, with as many threads
+constexpr int64_t kFinishWindow = kSweepThreads * kFinishItems;
+constexpr int64_t kCodedRow = 32768;          // the shortest row for passes by codes
+constexpr int64_t kOnePass = 256 * 2560;      // the longest row for one such pass
+constexpr int64_t kTwoPasses = 65536 * 4096;  // ... and for two
+constexpr int64_t kBucket = 1600;             // records of one code, where there are two passes
+constexpr int kBlockItems = 16;               // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
@@ -52,6 +60,7 @@ struct SortProblem {
   int sms = 132;
   SortAlgo forced = SortAlgo::automatic;
   bool in_place = false;  // keys alone, whose output is their input
+  int code_bits = -1;     // of the codes that long rows are sorted by; 0: none; -1: as fits
 };
 
 struct SortPlan {
@@ -70,6 +79,11 @@ struct SortPlan {
   bool in_place = false;
   bool mend = false;  // rows may be sorted by their upper bits, and what is out of order mended
   bool wide_status = false;
+  int code_passes = 0;  // passes by codes come first
+  int code_bits = 0;    // of a code
+  int64_t chunks = 0;   // of a row, each finished by one block
+  int samples = 0;      // of a row
+  int64_t codes_at = 0, code_counts_at = 0;
   bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
   int64_t counts_at = 0, state_at = 0, next_at = 0, a_keys_at = 0, a_side_at = 0, b_keys_at = 0;
@@ -107,8 +121,29 @@ inline void plan_warp(SortPlan& plan, int64_t n) {
   while (static_cast<int64_t>(plan.lanes) * plan.items < n) plan.lanes *= 2;
 }
 
+// Whether rows are sorted by codes, and by how many bits of them.
+inline void plan_codes(SortPlan& plan, const SortProblem& p, int64_t rows) {
+  namespace t = sort_tuning;
+  const int64_t key = dtype_bytes(p.dtype);
+  if (p.code_bits == 0 || key < 4 || p.in_place || plan.side == 8 || p.begin_bit != 0 ||
+      p.end_bit != key * 8)
+    return;
+  if (p.code_bits < 0 && (p.n < t::kCodedRow || p.n > t::kTwoPasses)) return;
+  plan.mend = false;
+  plan.code_bits = 8;
+  if (p.n > t::kOnePass)
+    while (plan.code_bits < 16 && p.n >> plan.code_bits > t::kBucket) ++plan.code_bits;
+  if (p.code_bits > 0) plan.code_bits = p.code_bits;
+  plan.code_passes = plan.code_bits > 8 ? 2 : 1;
+  plan.samples = static_cast<int>(std::clamp<int64_t>(p.n / 32, 1024, 16384) / 1024 * 1024);
+  const int64_t blocks = int64_t{t::kBlocksPerSm} * p.sms, each = rows * p.n / (blocks * 4);
+  const int64_t chunk = std::max<int64_t>(each < 4 * t::kFinishWindow ? each * 4 : each, 1024);
+  plan.chunks = sort_divide_up(p.n, chunk);
+}
+
 // Rows: how many the sweep's tables have room for; tiles: of all rows.
-inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles) {
+inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles,
+                       bool segments = false) {
   const int64_t key = dtype_bytes(p.dtype), total = rows > 0 ? p.rows * p.n : 0;
   plan.tile = sweep_tile(p.indices ? 8 : static_cast<int>(key));
   plan.algo = SortAlgo::sweep;
@@ -121,17 +156,22 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.wide_status = p.n >= int64_t{1} << 30;
   plan.in_place = p.in_place;
   plan.mend = key == 8 && p.values && !p.in_place && p.begin_bit == 0 && p.end_bit == 64;
+  if (!segments) plan_codes(plan, p, rows);
   const int64_t record = plan.packed ? 8 : key;
   // B holds records between passes: the outputs serve, where they are wide enough.
   plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;
   int64_t at = sort_round_up(tiles * kDigits * (plan.wide_status ? 8 : 4), 256);
   plan.counts_at = at;
   at += rows * plan.passes * kDigits * 8;
+  plan.code_counts_at = at;
+  at += rows * plan.code_passes * kDigits * 8;
   plan.state_at = at;
   at = sort_round_up(at + rows * kRowStateBytes, 256);
   plan.next_at = at;
   at += 256;
   plan.clear_bytes = at;
+  plan.codes_at = at;
+  if (plan.code_passes) at = sort_round_up(at + rows * kCodeTableBytes, 256);
   plan.a_keys_at = at;
   at = sort_round_up(at + total * record, 256);
   plan.a_side_at = at;
@@ -210,7 +250,7 @@ inline SegmentSortPlan plan_segments(const SortProblem& p, int64_t segments) {
     block.grid = std::max<int64_t>(1, std::min(plan.capacity[c], resident));
   }
   const int64_t rows = plan.capacity[kSegmentClasses - 1];
-  plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSegmentTile + rows : 0);
+  plan_sweep(plan.sweep, p, rows, rows > 0 ? p.n / kSegmentTile + rows : 0, true);
   const auto warp = [&](int64_t shortest, int64_t longest) {
     SortPlan shape;
     plan_warp(shape, longest);

@@ -62,9 +62,9 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
     for (int p = 0; p < lowest; ++p) more |= same[p] < 1;
     if (!more) lowest = 0;
   }
-  Round first{0, 0, args.in_place};
+  Round first{0, args.after_codes, args.in_place};
   for (int p = lowest; p < args.passes; ++p) first.left += same[p] < 1;
-  Round second{varying, first.left, false};
+  Round second{varying, args.after_codes + first.left, false};
   if (args.in_place) state.unfinished = first.left % 2;
   state.window = lowest * 8;
   for (int p = 0; p < args.passes; ++p) {
@@ -86,9 +86,11 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
+  if (args.after_codes && !args.any_left()) return;
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    if (args.after_codes && !args.left(row)) continue;
     const uint64_t n = row_span(args.sort, row).n;
     for (int p = 0; p < args.passes; ++p) {
       uint64_t* const at = args.space.counts + (row * args.passes + p) * kDigits + t;
@@ -117,17 +119,6 @@ __global__ void __launch_bounds__(kDigits)
     if (t == 0) give_roles(args, args.space.state[row], n, same);
     __syncthreads();
   }
-}
-
-struct None {};
-
-// Bytes of the widest of what passes through a tile's shared memory.
-template <class Record, class Side>
-constexpr int pass_width() {
-  if constexpr (std::is_same_v<Side, None>)
-    return sizeof(Record);
-  else
-    return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
 }
 
 // What a pass does with one tile. In shared memory: in registers, which a thread's records fill, it
@@ -321,7 +312,7 @@ __device__ void take_tile(const SweepArgs& args, int round, int pass, bool again
     task.place = tile_place(args, at);
     const RowState& state = args.space.state[task.place.row];
     const int role = state.role[round][pass];
-    if (role == 0 || (round && !state.unfinished)) continue;
+    if (role == 0 || (round && !(state.unfinished & ~kLeft))) continue;
     const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
     const bool mended = round == 0 && state.window;  // sort_mend looks at the result
     task.pass = pass, task.role = role, task.again = again;
@@ -467,11 +458,15 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
                 static_cast<uint4*>(memory), count);
 }
 
-// The first plan.clear_bytes of the workspace must be zeros.
+// The first plan.clear_bytes of the workspace must be zeros, unless passes by codes come first.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const SweepArgs args{sort,        space,     plan.tiles_per_row, plan.tiles, plan.tile,
-                       plan.passes, plan.side, plan.in_place,      plan.mend,  plan.wide_status};
+  const bool mend = plan.mend || (plan.code_passes && sort.bytes == 8 && sort.values);
+  const SweepArgs args{
+      sort,          space, plan.tiles_per_row, plan.tiles,      plan.tile, plan.passes, plan.side,
+      plan.in_place, mend,  plan.wide_status,   plan.code_passes};
+  if (plan.code_passes)
+    if (const auto code = launch_sort_codes(sort, plan, space, stream)) return code;
   switch (sort.bytes) {
     case 1:
       return run<uint8_t>(args, plan, stream);

@@ -24,6 +24,8 @@ enum Role : uint8_t {
   kMirror = 64,
 };
 
+constexpr uint32_t kLeft = 2;  // in RowState::unfinished
+
 struct SweepArgs {
   SortArgs sort;
   SweepSpace space;
@@ -35,7 +37,26 @@ struct SweepArgs {
   bool in_place;
   bool mend;
   bool wide_status;
+  int after_codes;  // so many passes by codes came before, and the rows that they left are sorted
+
+  // Whether a row was left by the passes by codes; whether any was; their counters of tiles.
+  __device__ __forceinline__ bool left(int64_t row) const {
+    return space.state[row].unfinished & kLeft;
+  }
+  __device__ __forceinline__ uint32_t& any_left() const { return space.repeat[1]; }
+  __device__ __forceinline__ uint32_t* code_next() const { return space.repeat + 2; }
 };
+
+struct None {};
+
+// Bytes of the widest of what passes through a tile's shared memory.
+template <class Record, class Side>
+constexpr int pass_width() {
+  if constexpr (std::is_same_v<Side, None>)
+    return sizeof(Record);
+  else
+    return sizeof(Record) > sizeof(Side) ? sizeof(Record) : sizeof(Side);
+}
 
 // Where a tile lies.
 struct TilePlace {

@@ -72,9 +72,9 @@ struct Tile {
   // rank[i]: the place of records[i] in the order by digit of the tile's `count` records; those
   // behind them keep theirs. All threads; what waits on the stage must have been taken, and is
   // gone. `counted` is called with each of this thread's digits and its count.
-  template <class Word, class Counted>
-  __device__ __forceinline__ void rank(Ranks& rank, const Word (&records)[kItems], int count,
-                                       Digit digit, bool optimistic, const Counted& counted) const {
+  template <class Records, class Counted>
+  __device__ __forceinline__ void rank(Ranks& rank, const Records& records, int count, Digit digit,
+                                       bool optimistic, const Counted& counted) const {
     __syncthreads();
     clear(!optimistic);
     __syncthreads();
@@ -95,8 +95,8 @@ struct Tile {
   }
 
  private:
-  template <class Word>
-  static __device__ __forceinline__ void mark_and_read(Ranks& rank, const Word (&records)[kItems],
+  template <class Records>
+  static __device__ __forceinline__ void mark_and_read(Ranks& rank, const Records& records,
                                                        int left, Digit digit, uint32_t* table) {
     const uint32_t mine = 1u << threadIdx.x % 32, below = mine - 1;
 #pragma unroll
@@ -118,9 +118,9 @@ struct Tile {
     }
   }
 
-  template <class Word>
-  static __device__ __forceinline__ void add_in_turn(Ranks& rank, const Word (&records)[kItems],
-                                                     int left, Digit digit, uint32_t* table) {
+  template <class Records>
+  static __device__ __forceinline__ void add_in_turn(Ranks& rank, const Records& records, int left,
+                                                     Digit digit, uint32_t* table) {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
       uint32_t before = place(i);

@@ -272,7 +272,8 @@ T atomicOr(T* at, T value) {
   simt::maybe_suspend();
   return std::exchange(*at, static_cast<T>(*at | value));
 }
-inline int atomicExch(int* at, int value) {
+template <class T>
+T atomicExch(T* at, std::type_identity_t<T> value) {
   simt::maybe_suspend();
   return std::exchange(*at, value);
 }

@@ -8,7 +8,7 @@ using namespace gpuprims;
 
 namespace {
 
-enum class Data { random, few, equal, sorted, reversed, low_bits, alike };
+enum class Data { random, few, equal, sorted, reversed, low_bits, alike, normal, heavy };
 
 template <class T>
 std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
@@ -17,7 +17,7 @@ std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
     const int64_t drawn = static_cast<int64_t>(random()) << 31 ^ random();
     T value;
     std::memcpy(&value, &drawn, sizeof value);
-    if (value != value) value = T(1);
+    if (value != value) value = static_cast<T>(drawn);
     switch (data) {
       case Data::random:
         break;
@@ -38,6 +38,12 @@ std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
         break;
       case Data::alike:  // the upper half says one thing four times, which its digits' counts hide
         value = static_cast<T>((drawn & 0xff) * 0x1010101 << 32 | (drawn >> 8 & 0xffffffff));
+        break;
+      case Data::normal:
+        value = static_cast<T>(std::normal_distribution<double>()(random) * 1e3);
+        break;
+      case Data::heavy:  // many equal ones that a sample may miss
+        value = static_cast<T>(i % 16 == 3 ? 12345 : drawn);
     }
     x[i] = value;
   }
@@ -62,6 +68,8 @@ SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& a
   SweepSpace space;
   space.status = base;
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
+  space.codes = reinterpret_cast<CodeTable*>(base + plan.codes_at);
+  space.code_counts = reinterpret_cast<uint64_t*>(base + plan.code_counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
   space.active = space.next + 2 * kMaxPasses;
@@ -100,6 +108,7 @@ std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int 
 struct Options {
   bool descending = false, indices = true, values = true, in_place = false;
   int index_bits = 64, begin = 0, end = 0, side = 0;
+  int code_bits = 0;
   SortAlgo forced = SortAlgo::automatic;
 };
 
@@ -113,8 +122,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   if (o.in_place) values = x;
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
-  SortPlan plan = plan_sort(
-      {dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2, o.forced, o.in_place});
+  SortPlan plan = plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2,
+                             o.forced, o.in_place, o.code_bits});
   if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
@@ -141,7 +150,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
     std::vector<uint64_t> memory(plan.workspace / 8 + 2, 0xabababababababab);
     unsigned char* base = reinterpret_cast<unsigned char*>(memory.data());
     if (reinterpret_cast<uintptr_t>(base) % 16) base += 8;
-    launch_clear(base, plan.clear_bytes, 3, nullptr);
+    if (!plan.code_passes) launch_clear(base, plan.clear_bytes, 3, nullptr);
     launch_sort_sweep(args, plan, space_at(base, plan, args, o.index_bits / 8), nullptr);
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -275,6 +284,26 @@ int main(int count, char** words) {
     check<int64_t>(Dtype::i64, 3, 9000, Data::alike, seed,
                    {.indices = indices, .index_bits = 32, .forced = SortAlgo::sweep});
   }
+  for (Data data : {Data::random, Data::normal, Data::heavy, Data::few, Data::sorted, Data::alike})
+    for (int bits : {1, 4, 8, 11}) {
+      const int64_t n = bits == 4 ? 20011 : 41003, rows = bits == 4 ? 2 : 1;
+      const SortAlgo sweep = SortAlgo::sweep;
+      const bool falling = odd == (bits == 8);
+      check<float>(Dtype::f32, rows, n, data, seed,
+                   {.descending = falling, .code_bits = bits, .forced = sweep});
+      if (data != Data::alike)
+        check<uint32_t>(
+            Dtype::u32, rows, n, data, seed,
+            {.descending = falling, .indices = false, .code_bits = bits, .forced = sweep});
+      check<double>(Dtype::f64, rows, n, data, seed,
+                    {.descending = falling, .index_bits = 32, .code_bits = bits, .forced = sweep});
+      check<int64_t>(
+          Dtype::i64, rows, n, data, seed,
+          {.descending = falling, .values = bits != 8, .code_bits = bits, .forced = sweep});
+      check<uint64_t>(
+          Dtype::u64, rows, n, data, seed,
+          {.descending = falling, .indices = false, .code_bits = bits, .forced = sweep});
+    }
   check_segments<int64_t>(Dtype::i64, {64, 20000, 300, 9000}, Data::alike, seed, false);
   check_segments<int32_t>(Dtype::i32, {5, 900, 3, 5000}, Data::random, seed, true);
 }

@@ -1,0 +1,214 @@
+// Codes: a monotone map of a row's keys to 32 bits, over which they are spread nearly equally.
+// Cells of equal width span the keys; in each the map is a line, of which start and rise are 16
+// bits each.
+#pragma once
+#include "sort/sweep.cuh"
+
+namespace gpuprims {
+namespace {
+
+constexpr int kCellBits = 11, kCells = 1 << kCellBits;
+static_assert(kCells * 4 == kCodeCells * sizeof(uint2));
+
+// A row's map, its cells in shared memory.
+struct Coder {
+  struct Map {
+    uint64_t least, range;
+    int shift;
+    uint32_t scale;
+  };
+  const uint32_t* cells;
+  uint64_t least, range;
+  int shift;
+  uint32_t scale;
+
+  __device__ __forceinline__ Coder(const uint32_t* cells, const Map& map)
+      : cells(cells), least(map.least), range(map.range), shift(map.shift), scale(map.scale) {}
+  __device__ __forceinline__ Coder(const uint32_t* cells, const CodeTable& table)
+      : Coder(cells, Map{table.least, table.range, table.shift, table.fit}) {}
+
+  static __device__ __forceinline__ Map map_of(uint64_t least, uint64_t most) {
+    const uint64_t range = most - least;
+    const int shift = __clzll(static_cast<long long>(range));
+    const uint64_t scale = (~uint64_t{0} >> 1) / ((range << shift >> 32) + 1);
+    return {least, range, shift, static_cast<uint32_t>(scale)};
+  }
+
+  // 2^32 is the range.
+  __device__ __forceinline__ uint32_t place(uint64_t key) const {
+    uint64_t above = key > least ? key - least : 0;
+    above = above < range ? above : range;
+    return __umulhi(static_cast<uint32_t>(above << shift >> 32), scale) << 1;
+  }
+  __device__ __forceinline__ uint32_t place(uint32_t key) const {
+    const uint32_t first = static_cast<uint32_t>(least), last = static_cast<uint32_t>(range);
+    uint32_t above = key > first ? key - first : 0;
+    above = above < last ? above : last;
+    return __umulhi(above << (shift - 32), scale) << 1;
+  }
+  static __device__ __forceinline__ uint32_t cell(uint32_t place) {
+    return place >> (32 - kCellBits);
+  }
+
+  template <class Word>
+  __device__ __forceinline__ uint32_t of(Word key) const {
+    const uint32_t at = place(key), line = cells[cell(at)];
+    return (line & 0xffff0000) + __umulhi(at << kCellBits, line << 16);
+  }
+};
+
+// All threads; the cells may be used after the next barrier.
+__device__ __forceinline__ void load_cells(uint32_t* to, const CodeTable& table, int threads) {
+  const uint4* const from = reinterpret_cast<const uint4*>(table.cells);
+  for (int i = threadIdx.x; i < kCells / 4; i += threads) reinterpret_cast<uint4*>(to)[i] = from[i];
+}
+
+// Whether a row is sorted by codes; known after the counting.
+__device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
+  const RowState& state = args.space.state[row];
+  return args.space.codes[row].fit && state.not_sorted && state.not_reversed;
+}
+
+constexpr int kSampleItems = 16;  // a thread, at most
+
+// A power of two.
+constexpr int sample_slots(int samples) {
+  int slots = 1024;
+  while (slots < samples) slots *= 2;
+  return slots;
+}
+constexpr int sample_bytes(int samples) {
+  return (sample_slots(samples) + sample_slots(samples) / 4 + 2 * kCells) * 4;
+}
+
+// A block a row: makes the row's map, and looks whether it will do: not where many keys are equal,
+// or where cells are too coarse for the keys. Blocks from number `samplers` on clear the workspace.
+__global__ void __launch_bounds__(1024)
+    sort_sample(const __grid_constant__ SweepArgs args, int samples, int slots, int samplers,
+                int64_t clear) {
+  uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory);
+  uint32_t* const counts = cells + kCells;
+  uint32_t* const seen = counts + kCells;
+  uint32_t* const bins = seen + slots;  // slots / 4
+  __shared__ unsigned long long ends[2][32];
+  __shared__ uint32_t sums[32], twice, crowded;
+  const int t = threadIdx.x, lane = t & 31, threads = blockDim.x, warps = threads / 32;
+  if (static_cast<int>(blockIdx.x) >= samplers) {
+    uint4* const memory = static_cast<uint4*>(args.space.status);
+    for (int64_t i = static_cast<int64_t>(blockIdx.x - samplers) * threads + t; i < clear;
+         i += static_cast<int64_t>(gridDim.x - samplers) * threads)
+      memory[i] = make_uint4(0, 0, 0, 0);
+    return;
+  }
+  for (int64_t row = blockIdx.x; row < args.sort.rows; row += samplers) {
+    const RowSpan span = row_span(args.sort, row);
+    const int64_t stride = span.n / samples;
+    __syncthreads();
+    for (int i = t; i < kCells + slots + slots / 4; i += threads) counts[i] = 0;
+    if (t == 0) twice = 0, crowded = 0;
+    uint64_t keys[kSampleItems], least = ~uint64_t{0}, most = 0;
+    by_width(args.sort, [&](auto elements) {
+      if constexpr (sizeof(*elements.input()) >= 4) {
+        std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>> raw[kSampleItems];
+#pragma unroll
+        for (int i = 0; i < kSampleItems; ++i) {
+          const uint32_t number = i * threads + t;
+          const uint32_t mixed = (number + 1) * 0x9e3779b1u;
+          const int64_t at = number * stride + (uint64_t{mixed ^ mixed >> 15} * stride >> 32);
+          raw[i] = static_cast<int>(number) < samples ? elements.input()[span.start + at] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kSampleItems; ++i) {
+          if (i * threads >= samples) break;
+          keys[i] = elements.key(raw[i]);
+          if (i * threads + t >= samples) continue;
+          least = keys[i] < least ? keys[i] : least;
+          most = keys[i] > most ? keys[i] : most;
+        }
+      }
+    });
+#pragma unroll 1
+    for (int mask = 1; mask < 32; mask *= 2) {
+      const uint64_t l = __shfl_xor_sync(~0u, static_cast<unsigned long long>(least), mask);
+      const uint64_t m = __shfl_xor_sync(~0u, static_cast<unsigned long long>(most), mask);
+      least = l < least ? l : least;
+      most = m > most ? m : most;
+    }
+    if (lane == 0) ends[0][t / 32] = least, ends[1][t / 32] = most;
+    __syncthreads();
+    for (int w = 0; w < warps; ++w) {
+      least = ends[0][w] < least ? ends[0][w] : least;
+      most = ends[1][w] > most ? ends[1][w] : most;
+    }
+    // Keys that the sample missed lie outside: in long rows of integers up to half the span.
+    const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8),
+                   more = (most - least) / (args.sort.bytes == 8 ? 2 : 32) + 1;
+    least = least > more ? least - more : 0;
+    most = top - most > more ? most + more : top;
+    const Coder::Map map = Coder::map_of(least, most);
+    const Coder coder(cells, map);
+    uint32_t equal = 0;
+#pragma unroll
+    for (int i = 0; i < kSampleItems; ++i) {
+      if (i * threads >= samples) break;
+      if (i * threads + t >= samples) continue;
+      atomicAdd(counts + Coder::cell(coder.place(keys[i])), 1u);
+      const uint64_t mixed = (keys[i] + 1) * 0x9e3779b97f4a7c15u;
+      const uint32_t mark = static_cast<uint32_t>(mixed >> 16) | 1;
+      equal += atomicExch(seen + (mixed >> 40 & (slots - 1)), mark) == mark;
+    }
+    equal = __reduce_add_sync(~0u, equal);
+    if (lane == 0 && equal) atomicAdd(&twice, equal);
+    __syncthreads();
+    // Neighbours share, and each cell has a rise of at least one.
+    const int each = kCells / threads, first = t * each;
+    const auto weight = [&](int c) {
+      return (c > 0 ? counts[c - 1] : 0) + 2 * counts[c] + (c + 1 < kCells ? counts[c + 1] : 0);
+    };
+    uint32_t own = 0;
+    for (int c = first; c < first + each; ++c) own += weight(c);
+    uint32_t sum = own;
+    for (int step = 1; step < 32; step *= 2) {
+      const uint32_t other = __shfl_sync(~0u, sum, lane - step);
+      if (lane >= step) sum += other;
+    }
+    if (lane == 31) sums[t / 32] = sum;
+    __syncthreads();
+    uint32_t all = 0;
+    for (int w = 0; w < warps; ++w) {
+      if (w < t / 32) sum += sums[w];
+      all += sums[w];
+    }
+    sum -= own;
+    CodeTable& table = args.space.codes[row];
+    const double unit = (65536 - kCells) / static_cast<double>(all);
+    for (int c = first; c < first + each; ++c) {
+      const uint32_t start = c + static_cast<uint32_t>(sum * unit);
+      sum += weight(c);
+      const uint32_t line = start << 16 | (c + 1 + static_cast<uint32_t>(sum * unit) - start);
+      cells[c] = line;
+      reinterpret_cast<uint32_t*>(table.cells)[c] = line;
+    }
+    __syncthreads();
+    const int fine = __clz(samples) + 3;  // four samples a bin, or more
+#pragma unroll
+    for (int i = 0; i < kSampleItems; ++i) {
+      if (i * threads >= samples) break;
+      if (i * threads + t < samples) atomicAdd(bins + (coder.of(keys[i]) >> fine), 1u);
+    }
+    __syncthreads();
+    uint32_t most_in_bin = 0;
+    for (int i = t; i < slots / 4; i += threads)
+      most_in_bin = bins[i] > most_in_bin ? bins[i] : most_in_bin;
+    if (most_in_bin > (samples * 4u >> (32 - fine))) crowded = 1;
+    __syncthreads();
+    if (t > 0) continue;
+    // Keys that sixteen others are equal to make this many pairs in a sample.
+    const int64_t pairs = 8 * static_cast<int64_t>(samples) * samples / span.n;
+    table.least = map.least, table.range = map.range, table.shift = map.shift;
+    table.fit = !crowded && twice <= pairs + 3 ? map.scale : 0;
+  }
+}
+
+}  // namespace
+}  // namespace gpuprims
