@@ -39,10 +39,7 @@ __device__ __forceinline__ bool sort_digits(const SortArgs& args, int64_t r, con
   least = warp_least(least);
   if (t % 32 == 0) leasts[t / 32] = least;
   __syncthreads();
-  const auto row_least = [&] {
-    return width == args.bytes * 8 ? warp_least(leasts[t % (kThreads / 32)]) : 0;
-  };
-  least = row_least();
+  least = width == args.bytes * 8 ? warp_least(leasts[t % (kThreads / 32)]) : 0;
   for (int i = t; i < n; i += kThreads) {
     const Word key = waiting[i] - least;
     some |= key, lacking |= ~key;
@@ -80,7 +77,6 @@ __device__ __forceinline__ bool sort_digits(const SortArgs& args, int64_t r, con
     __syncthreads();
   }
   const RowSpan kept = kept_span(args, r, row);
-  least = row_least();  // again: it was not kept in registers
   bool wrong = false;
   by_width(args, [&](auto elements) {
     using Key = typename decltype(elements)::Word;
