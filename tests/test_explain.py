@@ -53,7 +53,8 @@ def test_segment_topk_names_its_lists_and_workspace() -> None:
 @pytest.mark.parametrize(
     "shape, dtype, words",
     [
-        ((1000, 64), torch.float32, "warp_row, 2 lanes a row, 32 elements a lane"),
+        ((10_000, 64), torch.float32, "warp_row, 2 lanes a row, 32 elements a lane"),
+        ((1000, 64), torch.float32, "warp_row, 8 lanes a row, 8 elements a lane"),
         ((1000, 5), torch.int64, "warp_row, 1 lane a row, 8 elements a lane"),
         ((1000, 1025), torch.float32, "block_row, 16 elements a thread"),
         ((100_000_000,), torch.float32, "at most 4 passes, key and index in 64 bits"),

@@ -126,10 +126,11 @@ class TestValues:
             check(torch.randint(-(2**62), 2**62, (rows, n), device=device), descending=True)
             check(torch.randint(0, 9, (rows, n), device=device, dtype=torch.uint8))
 
-    @pytest.mark.parametrize("n", [16, 17, 60, 128, 250, 500, 1000, 1024])
+    @pytest.mark.parametrize("n", [16, 17, 60, 128, 250, 500, 1000, 1024, 1500, 5000, 16_000, 30_000])
     @pytest.mark.parametrize("kind", ["narrow", "outliers", "mostly equal", "clusters", "around zero", "few"])
-    def test_ties_of_short_rows(self, device, kind, n):
-        """Data of which the first 22 bits that vary do not tell keys apart, in runs short and long."""
+    def test_crowded_rows(self, device, kind, n):
+        """Data of which the first 22 bits that vary do not tell keys apart, in runs short and long, and that
+        overfill buckets."""
         generator = torch.Generator().manual_seed(n)
         any_bits = torch.randint(-(2**63), 2**63 - 1, (37, n), generator=generator)
         rare = torch.rand(37, n, generator=generator) < 0.01
@@ -204,8 +205,9 @@ class TestInPlace:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_exact_ranks():
-    """GPUPRIMS_SORT_EXACT=1: the ranks that are the way out where optimistic ones turn out wrong."""
+@pytest.mark.parametrize("way", ["GPUPRIMS_SORT_EXACT=1", "GPUPRIMS_SORT_BUCKETS=0"])
+def test_other_ways(way):
+    """The ranks that are the way out where optimistic ones turn out wrong; rows in a block digit by digit."""
     code = """if True:
         import torch, torch_gpuprims as g
         torch.manual_seed(0)
@@ -218,7 +220,7 @@ def test_exact_ranks():
                     assert torch.equal(g.sort_keys(y), theirs.values)
                     assert torch.equal(g.argsort(y), theirs.indices)
         print("exact")"""
-    env = {**os.environ, "GPUPRIMS_SORT_EXACT": "1"}
+    env = {**os.environ, way.split("=")[0]: way[-1]}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout.strip() == "exact", done.stderr
 

@@ -1,16 +1,23 @@
-// A block a row: the row is read once, sorted digit by digit in shared memory, and written once.
-// Digits in which the row's keys agree are left out. Ranks are taken the optimistic way; whoever
-// writes the row looks whether it is in order, and if it is not, the block sorts it again exactly.
+// A block a row: the row is read once, sorted in shared memory, and written once: by buckets
+// (buckets.cuh), or else digit by digit. Digits in which the row's keys agree are left out. Their
+// ranks are taken the optimistic way; whoever writes the row looks whether it is in order, and if
+// it is not, the block sorts it again exactly.
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
 #include "common/launch.h"
+#include "sort/buckets.cuh"
 #include "sort/tile.cuh"
 
 namespace gpuprims {
 namespace {
 
-// Word: a key in a register, 32 or 64 bits; kSide: 16-bit indices beside the keys.
+// Sorts a row digit by digit; false: the optimistic ranks were wrong.
 template <class Word, bool kSide, int kThreads, int kItems>
-__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
-    sort_block(const __grid_constant__ SortArgs args) {
+__device__ __forceinline__ bool sort_digits(const SortArgs& args, int64_t r, const RowSpan& row,
+                                            bool exact) {
   using T = Tile<kThreads, kItems>;
   constexpr int kBatch = 8;
   const T tile(dynamic_memory, sizeof(Word));
@@ -19,87 +26,124 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
   __shared__ unsigned long long ones, zeros;  // bits that some key has, that some key lacks
   const int t = threadIdx.x, width = args.end_bit - args.begin_bit;
   const Word mask = width >= static_cast<int>(sizeof(Word)) * 8 ? ~Word(0) : (Word(1) << width) - 1;
-  const int64_t rows = row_count(args);
-  bool exact = args.exact;
-  for (int64_t r = blockIdx.x; r < rows;) {
-    const RowSpan row = row_span(args, r);
-    const int n = static_cast<int>(row.n);
-    __syncthreads();
-    if (t == 0) ones = 0, zeros = 0;
-    Word some = 0, lacking = 0;
-    load_keys<kItems, kBatch>(args, row.start, t, kThreads, n, [&](int i, auto key) {
-      some |= key, lacking |= ~key;
-      waiting[i] = static_cast<Word>(key);
-    });
-    if (kSide)
-      for (int i = t; i < T::kSize; i += kThreads) side[i] = static_cast<uint16_t>(i);
-    __syncthreads();
-    atomicOr(&ones, static_cast<unsigned long long>(some));
-    atomicOr(&zeros, static_cast<unsigned long long>(lacking));
-    __syncthreads();
-    const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
-    for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
-      low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
-      const int bits = width - low < 8 ? width - low : 8;
-      const Digit digit{args.begin_bit + low, (1u << bits) - 1};
-      low += bits;
-      typename T::Ranks rank;
-      {
-        Word keys[kItems];
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
-        tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
-      }
-      if constexpr (kSide) {
-        uint16_t index[kItems];
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) index[i] = side[T::place(i)];
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
-      }
-      __syncthreads();
-    }
-    const RowSpan kept = kept_span(args, r, row);
-    bool wrong = false;
-    by_width(args, [&](auto elements) {
-      using Key = typename decltype(elements)::Word;
-#pragma unroll 1
-      for (int j = 0; j < kItems; j += kBatch) {
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          const int i = t + (j + b) * kThreads;
-          if (i >= n) break;
-          const Word key = waiting[i];
-          const uint32_t index = kSide ? side[i] : 0;
-          if (i > 0) {
-            const Word before = waiting[i - 1] >> args.begin_bit & mask,
-                       now = key >> args.begin_bit & mask;
-            wrong |= before > now || (kSide && before == now && side[i - 1] >= index);
-          }
-          if (kSide && index >= static_cast<uint32_t>(n)) {
-            wrong = true;
-            continue;
-          }
-          if (i >= static_cast<int>(kept.n)) continue;
-          elements.store(kept.start + i, static_cast<Key>(key), row.start + index);
-          if (kSide) store_index(args, kept.start + i, index_of(args, row.start, index));
-        }
-      }
-    });
-    exact = __syncthreads_or(wrong && !exact) || args.exact;
-    if (!exact || args.exact) r += gridDim.x;
+  const int n = static_cast<int>(row.n);
+  __syncthreads();
+  if (t == 0) ones = 0, zeros = 0;
+  Word least = ~Word(0), some = 0, lacking = 0;
+  load_keys<kItems, kBatch>(args, row.start, t, kThreads, n, [&](int i, auto key) {
+    least = key < least ? key : least;
+    waiting[i] = static_cast<Word>(key);
+  });
+  // Less the least one, small numbers of both signs have few digits that differ.
+  __shared__ Word leasts[32];
+  least = warp_least(least);
+  if (t % 32 == 0) leasts[t / 32] = least;
+  __syncthreads();
+  least = width == args.bytes * 8 ? warp_least(leasts[t % (kThreads / 32)]) : 0;
+  for (int i = t; i < n; i += kThreads) {
+    const Word key = waiting[i] - least;
+    some |= key, lacking |= ~key;
+    waiting[i] = key;
   }
+  if (kSide)
+    for (int i = t; i < T::kSize; i += kThreads) side[i] = static_cast<uint16_t>(i);
+  __syncthreads();
+  atomicOr(&ones, static_cast<unsigned long long>(some));
+  atomicOr(&zeros, static_cast<unsigned long long>(lacking));
+  __syncthreads();
+  const uint64_t differ = (ones & zeros) >> args.begin_bit & mask;
+  for (int low = 0; low < width && differ >> low;) {  // bits below have been sorted by
+    low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
+    const int bits = width - low < 8 ? width - low : 8;
+    const Digit digit{args.begin_bit + low, (1u << bits) - 1};
+    low += bits;
+    typename T::Ranks rank;
+    {
+      Word keys[kItems];
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) keys[i] = waiting[T::place(i)];
+      tile.rank(rank, keys, n, digit, !exact, [](int, uint32_t) {});
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) waiting[rank[i]] = keys[i];
+    }
+    if constexpr (kSide) {
+      uint16_t index[kItems];
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) index[i] = side[T::place(i)];
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) side[rank[i]] = index[i];
+    }
+    __syncthreads();
+  }
+  const RowSpan kept = kept_span(args, r, row);
+  bool wrong = false;
+  by_width(args, [&](auto elements) {
+    using Key = typename decltype(elements)::Word;
+#pragma unroll 1
+    for (int j = 0; j < kItems; j += kBatch) {
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = t + (j + b) * kThreads;
+        if (i >= n) break;
+        const Word key = waiting[i];
+        const uint32_t index = kSide ? side[i] : 0;
+        if (i > 0) {
+          const Word before = waiting[i - 1] >> args.begin_bit & mask,
+                     now = key >> args.begin_bit & mask;
+          wrong |= before > now || (kSide && before == now && side[i - 1] >= index);
+        }
+        if (kSide && index >= static_cast<uint32_t>(n)) {
+          wrong = true;
+          continue;
+        }
+        if (i >= static_cast<int>(kept.n)) continue;
+        elements.store(kept.start + i, static_cast<Key>(key + least), row.start + index);
+        if (kSide) store_index(args, kept.start + i, index_of(args, row.start, index));
+      }
+    }
+  });
+  return exact || !__syncthreads_or(wrong);
+}
+
+// Word: a key in a register, 32 or 64 bits; kSide: 16-bit indices beside the keys.
+template <class Word, bool kSide, int kThreads, int kItems>
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
+    sort_block(const __grid_constant__ SortArgs args, bool digits) {
+  using B = Buckets<Word, kSide, kThreads, kItems>;
+  constexpr int kPause = 8;  // rows that are not tried after one that is not for buckets
+  const int64_t rows = row_count(args);
+  int pause = digits || args.exact || !B::fit(args) ? INT_MAX : 0;
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const RowSpan row = row_span(args, r);
+    if (pause == 0) {
+      if (B(args, dynamic_memory).sort(r, row)) continue;
+      pause = kPause;
+    } else {
+      --pause;
+    }
+    for (bool exact = args.exact; !sort_digits<Word, kSide, kThreads, kItems>(args, r, row, exact);
+         exact = true) {
+    }
+  }
+}
+
+// GPUPRIMS_SORT_BUCKETS=0: no buckets.
+bool by_digits() {
+  static const bool set = [] {
+    const char* const buckets = std::getenv("GPUPRIMS_SORT_BUCKETS");
+    return buckets && !std::strcmp(buckets, "0");
+  }();
+  return set;
 }
 
 template <class Word, bool kSide, int kThreads, int kItems>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
   using T = Tile<kThreads, kItems>;
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
-  shape.smem = T::bytes(sizeof(Word)) + (kSide ? T::kSize * 2 : 0);
-  return launch(sort_block<Word, kSide, kThreads, kItems>, shape, stream, args);
+  shape.smem = std::max(T::bytes(sizeof(Word)) + (kSide ? T::kSize * 2 : 0),
+                        Buckets<Word, kSide, kThreads, kItems>::kBytes);
+  return launch(sort_block<Word, kSide, kThreads, kItems>, shape, stream, args, by_digits());
 }
 
 template <class Word, bool kSide>

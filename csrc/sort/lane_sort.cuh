@@ -105,14 +105,12 @@ struct LaneSort {
         shuffle_merge<2>(v);
       else if (size == 4)
         shuffle_merge<4>(v);
-      else if constexpr (kItems == 32) {
-        if (size == 8)
-          memory_merge<8>(v);
-        else if (size == 16)
-          memory_merge<16>(v);
-        else
-          memory_merge<32>(v);
-      }
+      else if (size == 8)
+        merge<8>(v);
+      else if (size == 16)
+        merge<16>(v);
+      else
+        merge<32>(v);
       merge_stages<kItems, kItems / 2, 1>(v, in_order);
     }
   }
@@ -121,6 +119,15 @@ struct LaneSort {
   static __device__ __forceinline__ uint32_t one_of(uint32_t a, uint32_t b, bool low) {
     const uint32_t least = a < b ? a : b, most = a < b ? b : a;
     return low ? least : most;
+  }
+
+  // Few words a lane are for few rows, whose time is that of fetching instructions.
+  template <int kLanes>
+  __device__ __forceinline__ void merge(uint32_t (&v)[kItems]) const {
+    if constexpr (kItems == 32)
+      memory_merge<kLanes>(v);
+    else
+      shuffle_merge<kLanes>(v);
   }
 
   // The stages between kLanes lanes; the first compares a word with its mirror image.

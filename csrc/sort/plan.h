@@ -29,6 +29,7 @@ constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
 constexpr int64_t kWarpRow = 1024;      // the longest row of a warp
+constexpr int64_t kFew = 1024;          // elements a multiprocessor
 constexpr int64_t kShortSegment = 256;  // found without a list
 constexpr int kSweepThreads = 512;
 constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 registers a thread
@@ -112,11 +113,12 @@ inline void plan_block(SortPlan& plan, int64_t n) {
   if (int64_t{plan.threads} * plan.items < n) plan.items *= 2;
 }
 
-// Lanes and items of the warps that sort rows of up to n elements.
-inline void plan_warp(SortPlan& plan, int64_t n) {
+// Lanes and items of the warps that sort rows of up to n elements. 8 elements a lane take the least
+// code, and the time of few rows is that of fetching it; 32 take the least work.
+inline void plan_warp(SortPlan& plan, int64_t n, bool few = false) {
   plan.algo = SortAlgo::warp_row;
   plan.threads = 128;
-  plan.items = n <= 16 ? 8 : 32;
+  plan.items = n <= 16 || (few && n <= 256) ? 8 : 32;
   plan.lanes = 1;
   while (static_cast<int64_t>(plan.lanes) * plan.items < n) plan.lanes *= 2;
 }
@@ -200,13 +202,14 @@ inline SortPlan plan_sort(const SortProblem& p) {
   if (p.forced == SortAlgo::sweep || (p.forced == SortAlgo::block_row && block_fits))
     algo = p.forced;
   if (algo == SortAlgo::warp_row) {
-    plan_warp(plan, p.n);
+    plan_warp(plan, p.n, p.rows * p.n <= t::kFew * p.sms);
     plan.grid = std::min<int64_t>(sort_divide_up(p.rows, plan.threads / plan.lanes), INT32_MAX);
     return plan;
   }
   if (algo == SortAlgo::block_row) {
     plan_block(plan, p.n);
-    plan.grid = std::min<int64_t>(p.rows, INT32_MAX);
+    // The largest blocks stay, and go through the rows; smaller ones are better replaced.
+    plan.grid = std::min<int64_t>(p.rows, plan.threads == t::kBlockThreads ? p.sms : INT32_MAX);
     return plan;
   }
   plan.tiles_per_row = sort_divide_up(p.n, sweep_tile(p.indices ? 8 : static_cast<int>(key)));

@@ -212,7 +212,10 @@ struct WarpWords {
       starts &= starts - 1;
       const int end = __ffs(static_cast<int>(~(near >> at)));  // 0: all 32
       int ties = end ? end - 1 : kItems;
-      if (at + ties == kItems) ties += __ffs(static_cast<int>(~after | 1u << kLongestRun)) - 1;
+      if (at + ties == kItems) {
+        const int more = __ffs(static_cast<int>(~after | 1u << kLongestRun)) - 1;
+        ties += more < kItems ? more : kLongestRun;  // all of a lane: the run may go on
+      }
       if (ties < kLongestRun)
         insert_sorted(tile.lane * kItems + at, ties);
       else

@@ -247,7 +247,8 @@ int main(int count, char** words) {
     }
     check<uint32_t>(Dtype::u32, 1, 8192, data, seed);
     check<uint32_t>(Dtype::u32, 2, 3000, data, seed, {.indices = false, .in_place = true});
-    check<float>(Dtype::f32, 1, 20000 + 7 * seed, data, seed, {.descending = odd});
+    check<float>(Dtype::f32, 3, 17000 + 7 * seed, data, seed, {.descending = odd});
+    check<int64_t>(Dtype::i64, 35, 1100, data, seed, {.values = odd});
     check<double>(Dtype::f64, 2, 300, data, seed, {.indices = false, .in_place = true});
     const SortAlgo sweep = SortAlgo::sweep;
     for (int64_t n : {1, 8191, 8193, 20000}) {

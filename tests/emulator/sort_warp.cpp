@@ -121,8 +121,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, std::mt19937_64& ran
   for (int64_t i = 0; i < rows * n; ++i) x[i] = draw<Key>(dtype, data, i % n, n, random);
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
-  const SortPlan plan =
-      plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2});
+  const SortPlan plan = plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin,
+                                   o.end, random() % 2 ? 2 : 0});  // few rows, or not
   if (plan.algo != SortAlgo::warp_row) simt::fail("another algorithm was planned");
   SortArgs args;
   args.input = x;
