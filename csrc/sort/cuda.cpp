@@ -19,12 +19,12 @@ bool exact_ranks() {
 }
 
 // GPUPRIMS_SORT_CODES: bits of the codes that long rows are sorted by; 0 for none.
-int code_bits(int64_t total) {
+int code_bits() {
   static const int bits = [] {
     const char* const set = std::getenv("GPUPRIMS_SORT_CODES");
     return set ? std::atoi(set) : -1;
   }();
-  return bits < 0 && total < (4 << 20) ? 0 : bits;
+  return bits;
 }
 
 SortAlgo forced_algo() {
@@ -61,7 +61,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       device_info(device).sms,
                       forced_algo(),
                       in_place,
-                      code_bits(shape.rows * shape.n)};
+                      code_bits()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;
