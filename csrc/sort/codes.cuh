@@ -70,6 +70,7 @@ __device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
   return args.space.codes[row].scale && state.not_sorted && state.not_reversed;
 }
 
+constexpr int kLeastRise = 4;     // of a cell, of 65,536
 constexpr int kSampleItems = 16;  // a thread, at most
 
 // A power of two.
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(1024)
     equal = __reduce_add_sync(~0u, equal);
     if (lane == 0 && equal) atomicAdd(&twice, equal);
     __syncthreads();
-    // Neighbours share, and each cell has a rise of at least one.
+    // Neighbours share, and a cell that the sample missed has some rise too.
     const int each = kCodeCells / threads, first = t * each;
     const auto weight = [&](int c) {
       return (c > 0 ? counts[c - 1] : 0) + 2 * counts[c] + (c + 1 < kCodeCells ? counts[c + 1] : 0);
@@ -182,11 +183,12 @@ __global__ void __launch_bounds__(1024)
     }
     sum -= own;
     CodeTable& table = args.space.codes[row];
-    const double unit = (65536 - kCodeCells) / static_cast<double>(all);
+    const double unit = (65536 - kLeastRise * kCodeCells) / static_cast<double>(all);
     for (int c = first; c < first + each; ++c) {
-      const uint32_t start = c + static_cast<uint32_t>(sum * unit);
+      const uint32_t start = kLeastRise * c + static_cast<uint32_t>(sum * unit);
       sum += weight(c);
-      const uint32_t line = start << 16 | (c + 1 + static_cast<uint32_t>(sum * unit) - start);
+      const uint32_t line =
+          start << 16 | (kLeastRise * (c + 1) + static_cast<uint32_t>(sum * unit) - start);
       cells[c] = line;
       table.cells[c] = line;
     }

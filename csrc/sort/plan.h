@@ -35,12 +35,12 @@ constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 r
 constexpr int kBlocksPerSm = 2;                                          // of the sweep
 constexpr int kFinishItems = 12;  // of the last step by codes, with as many threads
 constexpr int64_t kFinishWindow = kSweepThreads * kFinishItems;
-constexpr int64_t kCodedRow = 32768;          // the shortest row for passes by codes
-constexpr int64_t kCoded = 6'000'000;         // the fewest elements for them
-constexpr int64_t kOnePass = 256 * 2560;      // the longest row for one such pass
-constexpr int64_t kTwoPasses = 65536 * 4096;  // ... and for two
-constexpr int64_t kBucket = 1600;             // records of one code, where there are two passes
-constexpr int kBlockItems = 16;               // a thread; 32 in the largest block
+constexpr int64_t kCodedRow = 32768;         // the shortest row for passes by codes
+constexpr int64_t kCoded = 6'000'000;        // the fewest elements for them
+constexpr int64_t kOnePass = 256 * 2560;     // the longest row for one such pass
+constexpr int64_t kTwoPasses = 120'000'000;  // ... and for two: windows must hold buckets
+constexpr int64_t kBucket = 1600;            // records of one code, where there are two passes
+constexpr int kBlockItems = 16;              // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
