@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kCountThreads, 3)
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
   constexpr int kVectors = 4, kEach = 16 / sizeof(Key);
   __shared__ uint32_t counts[2][kDigits];
-  __shared__ __align__(16) uint32_t cells[kCells];
+  __shared__ __align__(16) uint32_t cells[kCodeCells];
   const int t = threadIdx.x, lane = t & 31;
   for (int i = t; i < 2 * kDigits; i += kCountThreads) counts[0][i] = 0;
   cudaGridDependencySynchronize();
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kCountThreads, 3)
     if (stop > n) stop = n;
     tile += (stop - begin + args.tile - 1) / args.tile;
     const CodeTable& table = args.space.codes[place.row];
-    if (!table.fit) continue;
+    if (!table.scale) continue;
     load_cells(cells, table, kCountThreads);
     const Coder coder(cells, table);
     __syncthreads();
@@ -127,7 +127,7 @@ struct CodeMemory {
   using T = PassTile<Record>;
   static constexpr int kCodes = (T::bytes(pass_width<Record, Side>()) + 15) / 16 * 16;
   static constexpr int kCells = kCodes + T::kSize * 2;
-  static constexpr int kBytes = kCells + kCodeCells * 8;
+  static constexpr int kBytes = kCells + kCodeCells * 4;
 };
 
 // As Tile::rank, for records that may come in any order within a digit: one table for the block.
@@ -208,14 +208,10 @@ __device__ __forceinline__ bool code_tile(const SweepArgs& args, const CodePass&
               records[i] = uint64_t{key} << 32 | static_cast<uint32_t>(begin + T::place(i));
         }
       };
-      if constexpr (sizeof(Record) == 4) {
+      if (!kSide && args.sort.packed)
         load(Elements<uint32_t>{args.sort});
-      } else {
-        if (!kSide && args.sort.packed)
-          load(Elements<uint32_t>{args.sort});
-        else
-          load(Elements<uint64_t>{args.sort});
-      }
+      else
+        load(Elements<uint64_t>{args.sort});
     } else {
       const Record* const from = static_cast<const Record*>(args.space.keys[1]) + start + begin;
       load_records<T>(records, count, [&](int i) -> Word { return from[i]; });
@@ -333,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     __syncthreads();
     if (threadIdx.x == 0) {
       while (true) {
-        if (!again) at = atomicAdd(args.code_next() + pass, 1u);
+        if (!again) at = atomicAdd(args.space.code_next + pass, 1u);
         task.count = 0;
         if (at >= args.tiles) break;
         task.place = tile_place(args, at);
@@ -352,7 +348,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     if (task.row != row) {
       const CodeTable& table = args.space.codes[task.row];
       load_cells(reinterpret_cast<uint32_t*>(dynamic_memory + Memory::kCells), table, kThreads);
-      if (threadIdx.x == 0) task.map = {table.least, table.range, table.shift, table.fit};
+      if (threadIdx.x == 0) task.map = {table.least, table.range, table.shift, table.scale};
       first_places(args.space.counts + (task.row * args.passes + pass) * kDigits, firsts);
       __syncthreads();
     }
@@ -388,11 +384,7 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
       sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile, plan.code_passes,
       plan.side, plan.in_place, plan.mend,          plan.wide_status, 0};
   args.space.counts = space.code_counts;
-  // Many rows have small blocks and samples: several at a time on a multiprocessor.
-  const bool many = sort.rows > plan.grid / 4;
-  const int threads = many ? 256 : 1024;
-  const int samples =
-      many ? 2048 : static_cast<int>(std::clamp<int64_t>(sort.n / 128, 4096, 16384) / 1024 * 1024);
+  const int threads = plan.sample_threads, samples = plan.samples;
   const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
   const int64_t clear = plan.clear_bytes / 16;
   const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);

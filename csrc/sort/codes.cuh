@@ -7,8 +7,8 @@
 namespace gpuprims {
 namespace {
 
-constexpr int kCellBits = 11, kCells = 1 << kCellBits;
-static_assert(kCells * 4 == kCodeCells * sizeof(uint2));
+constexpr int kCellBits = 11;
+static_assert(kCodeCells == 1 << kCellBits);
 
 // A row's map, its cells in shared memory.
 struct Coder {
@@ -25,7 +25,7 @@ struct Coder {
   __device__ __forceinline__ Coder(const uint32_t* cells, const Map& map)
       : cells(cells), least(map.least), range(map.range), shift(map.shift), scale(map.scale) {}
   __device__ __forceinline__ Coder(const uint32_t* cells, const CodeTable& table)
-      : Coder(cells, Map{table.least, table.range, table.shift, table.fit}) {}
+      : Coder(cells, Map{table.least, table.range, table.shift, table.scale}) {}
 
   static __device__ __forceinline__ Map map_of(uint64_t least, uint64_t most) {
     const uint64_t range = most - least;
@@ -60,15 +60,17 @@ struct Coder {
 // All threads; the cells may be used after the next barrier.
 __device__ __forceinline__ void load_cells(uint32_t* to, const CodeTable& table, int threads) {
   const uint4* const from = reinterpret_cast<const uint4*>(table.cells);
-  for (int i = threadIdx.x; i < kCells / 4; i += threads) reinterpret_cast<uint4*>(to)[i] = from[i];
+  for (int i = threadIdx.x; i < kCodeCells / 4; i += threads)
+    reinterpret_cast<uint4*>(to)[i] = from[i];
 }
 
 // Whether a row is sorted by codes; known after the counting.
 __device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
   const RowState& state = args.space.state[row];
-  return args.space.codes[row].fit && state.not_sorted && state.not_reversed;
+  return args.space.codes[row].scale && state.not_sorted && state.not_reversed;
 }
 
+constexpr int kLeastRise = 4;     // of a cell, of 65,536
 constexpr int kSampleItems = 16;  // a thread, at most
 
 // A power of two.
@@ -78,7 +80,7 @@ constexpr int sample_slots(int samples) {
   return slots;
 }
 constexpr int sample_bytes(int samples) {
-  return (sample_slots(samples) + sample_slots(samples) / 4 + 2 * kCells) * 4;
+  return (sample_slots(samples) + sample_slots(samples) / 4 + 2 * kCodeCells) * 4;
 }
 
 // A block a row: makes the row's map, and looks whether it will do: not where many keys are equal,
@@ -87,8 +89,8 @@ __global__ void __launch_bounds__(1024)
     sort_sample(const __grid_constant__ SweepArgs args, int samples, int slots, int samplers,
                 int64_t clear) {
   uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory);
-  uint32_t* const counts = cells + kCells;
-  uint32_t* const seen = counts + kCells;
+  uint32_t* const counts = cells + kCodeCells;
+  uint32_t* const seen = counts + kCodeCells;
   uint32_t* const bins = seen + slots;  // slots / 4
   __shared__ unsigned long long ends[2][32];
   __shared__ uint32_t sums[32], twice, crowded;
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(1024)
     const RowSpan span = row_span(args.sort, row);
     const int64_t stride = span.n / samples;
     __syncthreads();
-    for (int i = t; i < kCells + slots + slots / 4; i += threads) counts[i] = 0;
+    for (int i = t; i < kCodeCells + slots + slots / 4; i += threads) counts[i] = 0;
     if (t == 0) twice = 0, crowded = 0;
     uint64_t keys[kSampleItems], least = ~uint64_t{0}, most = 0;
     by_width(args.sort, [&](auto elements) {
@@ -160,10 +162,10 @@ __global__ void __launch_bounds__(1024)
     equal = __reduce_add_sync(~0u, equal);
     if (lane == 0 && equal) atomicAdd(&twice, equal);
     __syncthreads();
-    // Neighbours share, and each cell has a rise of at least one.
-    const int each = kCells / threads, first = t * each;
+    // Neighbours share, and a cell that the sample missed has some rise too.
+    const int each = kCodeCells / threads, first = t * each;
     const auto weight = [&](int c) {
-      return (c > 0 ? counts[c - 1] : 0) + 2 * counts[c] + (c + 1 < kCells ? counts[c + 1] : 0);
+      return (c > 0 ? counts[c - 1] : 0) + 2 * counts[c] + (c + 1 < kCodeCells ? counts[c + 1] : 0);
     };
     uint32_t own = 0;
     for (int c = first; c < first + each; ++c) own += weight(c);
@@ -181,13 +183,14 @@ __global__ void __launch_bounds__(1024)
     }
     sum -= own;
     CodeTable& table = args.space.codes[row];
-    const double unit = (65536 - kCells) / static_cast<double>(all);
+    const double unit = (65536 - kLeastRise * kCodeCells) / static_cast<double>(all);
     for (int c = first; c < first + each; ++c) {
-      const uint32_t start = c + static_cast<uint32_t>(sum * unit);
+      const uint32_t start = kLeastRise * c + static_cast<uint32_t>(sum * unit);
       sum += weight(c);
-      const uint32_t line = start << 16 | (c + 1 + static_cast<uint32_t>(sum * unit) - start);
+      const uint32_t line =
+          start << 16 | (kLeastRise * (c + 1) + static_cast<uint32_t>(sum * unit) - start);
       cells[c] = line;
-      reinterpret_cast<uint32_t*>(table.cells)[c] = line;
+      table.cells[c] = line;
     }
     __syncthreads();
     const int fine = __clz(samples) + 3;  // four samples a bin, or more
@@ -206,7 +209,7 @@ __global__ void __launch_bounds__(1024)
     // Keys that sixteen others are equal to make this many pairs in a sample.
     const int64_t pairs = 8 * static_cast<int64_t>(samples) * samples / span.n;
     table.least = map.least, table.range = map.range, table.shift = map.shift;
-    table.fit = !crowded && twice <= pairs + 3 ? map.scale : 0;
+    table.scale = !crowded && twice <= pairs + 3 ? map.scale : 0;
   }
 }
 

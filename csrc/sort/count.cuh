@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
   cudaGridDependencySynchronize();
-  if (args.after_codes && !args.any_left()) return;
+  if (args.after_codes && !*args.space.left) return;
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;

@@ -1,5 +1,4 @@
 // Tensors -> plan -> launches.
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -19,18 +18,13 @@ bool exact_ranks() {
   return exact;
 }
 
-// Bits of the codes that long rows are sorted by (GPUPRIMS_SORT_CODES; 0: none), -1: as fits. They
-// pay for rows that one pass does, and for 8-byte integers.
-int code_bits(const SortProblem& p) {
+// GPUPRIMS_SORT_CODES: bits of the codes that long rows are sorted by; 0 for none.
+int code_bits() {
   static const int bits = [] {
     const char* const set = std::getenv("GPUPRIMS_SORT_CODES");
-    return set ? std::clamp(std::atoi(set), 0, 16) : -1;
+    return set ? std::atoi(set) : -1;
   }();
-  const int width = dtype_bytes(p.dtype);
-  if (width == 4 && !p.indices) return 0;
-  if (bits >= 0) return bits;
-  const bool pays = width == 8 ? !is_floating(p.dtype) : p.rows > 1 && p.n <= sort_tuning::kOnePass;
-  return pays && p.rows * p.n >= 6'000'000 ? -1 : 0;
+  return bits;
 }
 
 SortAlgo forced_algo() {
@@ -66,8 +60,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       static_cast<int>(end_bit),
                       device_info(device).sms,
                       forced_algo(),
-                      in_place};
-  problem.code_bits = code_bits(problem);
+                      in_place,
+                      code_bits()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;

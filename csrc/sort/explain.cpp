@@ -24,13 +24,17 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
                   p.lanes == 1 ? "" : "s", p.items);
   else if (p.algo == SortAlgo::block_row)
     std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
-  else
-    std::snprintf(detail, sizeof detail, "%lld tiles of %d, at most %d passes, %s",
-                  static_cast<long long>(p.tiles), p.tile, p.passes,
+  else {
+    char codes[40] = "";
+    if (p.code_passes)
+      std::snprintf(codes, sizeof codes, "%d by %d-bit codes or ", p.code_passes, p.code_bits);
+    std::snprintf(detail, sizeof detail, "%lld tiles of %d, %sat most %d passes, %s",
+                  static_cast<long long>(p.tiles), p.tile, codes, p.passes,
                   p.packed      ? "key and index in 64 bits"
                   : p.side == 8 ? "64-bit index beside the key"
                   : p.side      ? "32-bit index beside the key"
                                 : "keys alone");
+  }
   std::snprintf(text, size,
                 "%s %s [%lld, %lld] -> %s, %s, grid %lld x %d threads, workspace %.3f MB, moves at "
                 "most %.3f MB",

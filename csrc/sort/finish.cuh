@@ -27,7 +27,7 @@ struct FinishMemory {
   static constexpr int kInBin = kSides + (kSide ? kWindow * 4 : 0);
   static constexpr int kTable = kInBin + kWindow * 2;
   static constexpr int kCells = kTable + kBins * 4;
-  static constexpr int kBytes = kCells + kCodeCells * 8;
+  static constexpr int kBytes = kCells + kCodeCells * 4;
 };
 
 // Where a window's codes, from `first` to `last`, go among the bins.
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
   for (int64_t chunk = blockIdx.x; chunk < chunks * args.sort.rows; chunk += gridDim.x) {
     const int64_t row = chunk / chunks;
     if (!coded(args, row)) {
-      if (threadIdx.x == 0) args.space.state[row].unfinished = kLeft, args.any_left() = 1;
+      if (threadIdx.x == 0) args.space.state[row].unfinished = kLeftByCodes, *args.space.left = 1;
       continue;
     }
     __syncthreads();
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
               span.n,
               at + size < span.n ? at + size : span.n,
               0,
-              {map.least, map.range, map.shift, map.fit}};
+              {map.least, map.range, map.shift, map.scale}};
       windows[0] = {at, 0, 0, 0};
       if (at < task.end) {
         const Coder coder(cells, task.map);
@@ -325,16 +325,13 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
           static_cast<int>(all),
           task.start,
           task.start + next};
-      if constexpr (sizeof(Record) == 4) {
+      if (!kSide && args.sort.packed)
         write_binned<Record, kSide>(args.sort, Elements<uint32_t>{args.sort}, binned);
-      } else {
-        if (!kSide && args.sort.packed)
-          write_binned<Record, kSide>(args.sort, Elements<uint32_t>{args.sort}, binned);
-        else
-          write_binned<Record, kSide>(args.sort, Elements<uint64_t>{args.sort}, binned);
-      }
+      else
+        write_binned<Record, kSide>(args.sort, Elements<uint64_t>{args.sort}, binned);
     }
-    if (full && threadIdx.x == 0) args.space.state[row].unfinished = kLeft, args.any_left() = 1;
+    if (full && threadIdx.x == 0)
+      args.space.state[row].unfinished = kLeftByCodes, *args.space.left = 1;
   }
 }
 

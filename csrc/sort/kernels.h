@@ -1,7 +1,6 @@
 // What the host may ask of the GPU: raw pointers, sizes, a stream; no PyTorch.
 #pragma once
 #include <cuda_runtime_api.h>
-#include <vector_types.h>
 
 #include "sort/order.h"
 #include "sort/plan.h"
@@ -14,12 +13,15 @@ struct RowSpan {
 };
 
 // What the device finds out about a long row and decides for its passes.
+constexpr uint32_t kLeftByCodes = 2;
+
 struct RowState {
   uint32_t not_sorted;    // some key is less than the one before it
   uint32_t not_reversed;  // some key is not less than the one before it (keys alone: is greater)
   uint16_t window;        // not 0: the first round sorts by the bits from this one up
   uint16_t narrow;        // not 0: keys vary in 32 bits at most, from number narrow - 1 up
-  uint32_t unfinished;    // the window was not enough; in place: the sorted keys are in A
+  uint32_t unfinished;    // 1: the window was not enough; in place: the sorted keys are in A.
+                          // kLeftByCodes: the passes by codes left the row
   uint8_t role[2][kMaxPasses];  // in each round
 };
 
@@ -55,8 +57,8 @@ struct SortArgs {
 struct CodeTable {
   uint64_t least, range;  // keys outside [least, least + range] are taken for the nearest inside
   int shift;              // makes the first bit in which keys differ the top one of 64
-  uint32_t fit;           // 0: the row is left to the passes by digits
-  alignas(16) uint2 cells[kCodeCells];  // the line's start and rise
+  uint32_t scale;         // ... and 2^32 the range's end; 0: the row is left to the other passes
+  alignas(16) uint32_t cells[kCodeCells];  // a line's rise, above it its start
 };
 
 static_assert(sizeof(CodeTable) <= kCodeTableBytes);
@@ -73,6 +75,8 @@ struct SweepSpace {
   uint32_t* active = nullptr;  // [2][kMaxPasses]: some row may have this pass
   uint32_t* repeat = nullptr;  // some row is unfinished
   CodeTable* codes = nullptr;  // [rows]
+  uint32_t* left = nullptr;    // the passes by codes left some row
+  uint32_t* code_next = nullptr;    // [2]: their next tile
   uint64_t* code_counts = nullptr;  // [rows][code passes][256]
   uint32_t* totals = nullptr;       // segments: {rows, tiles}
   uint32_t* tile_row = nullptr;     // segments: [tiles]

@@ -23,8 +23,8 @@ constexpr const char* sort_algo_name(SortAlgo algo) {
 constexpr int kMaxPasses = 8;
 constexpr int kDigits = 256;
 constexpr int kRowStateBytes = 32;
-constexpr int kCodeCells = 1024;
-constexpr int kCodeTableBytes = 32 + kCodeCells * 8;
+constexpr int kCodeCells = 2048;
+constexpr int kCodeTableBytes = 32 + kCodeCells * 4;
 constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
@@ -36,11 +36,12 @@ constexpr int sweep_items(int record) { return record == 8 ? 16 : 24; }  // 64 r
 constexpr int kBlocksPerSm = 2;                                          // of the sweep
 constexpr int kFinishItems = 12;  // of the last step by codes, with as many threads
 constexpr int64_t kFinishWindow = kSweepThreads * kFinishItems;
-constexpr int64_t kCodedRow = 32768;          // the shortest row for passes by codes
-constexpr int64_t kOnePass = 256 * 2560;      // the longest row for one such pass
-constexpr int64_t kTwoPasses = 65536 * 4096;  // ... and for two
-constexpr int64_t kBucket = 1600;             // records of one code, where there are two passes
-constexpr int kBlockItems = 16;               // a thread; 32 in the largest block
+constexpr int64_t kCodedRow = 32768;         // the shortest row for passes by codes
+constexpr int64_t kCoded = 6'000'000;        // the fewest elements for them
+constexpr int64_t kOnePass = 256 * 2560;     // the longest row for one such pass
+constexpr int64_t kTwoPasses = 120'000'000;  // ... and for two: windows must hold buckets
+constexpr int64_t kBucket = 1600;            // records of one code, where there are two passes
+constexpr int kBlockItems = 16;              // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
@@ -84,6 +85,7 @@ struct SortPlan {
   int code_bits = 0;    // of a code
   int64_t chunks = 0;   // of a row, each finished by one block
   int samples = 0;      // of a row
+  int sample_threads = 0;
   int64_t codes_at = 0, code_counts_at = 0;
   bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
@@ -123,21 +125,27 @@ inline void plan_warp(SortPlan& plan, int64_t n, bool few = false) {
   while (static_cast<int64_t>(plan.lanes) * plan.items < n) plan.lanes *= 2;
 }
 
-// Whether rows are sorted by codes, and by how many bits of them.
+// Whether rows are sorted by codes, and by how many bits of them. They pay for rows that one pass
+// does, and for 8-byte integers.
 inline void plan_codes(SortPlan& plan, const SortProblem& p, int64_t rows) {
   namespace t = sort_tuning;
   const int64_t key = dtype_bytes(p.dtype);
-  if (p.code_bits == 0 || key < 4 || p.in_place || plan.side == 8 || p.begin_bit != 0 ||
-      p.end_bit != key * 8)
+  if (p.code_bits == 0 || key < 4 || (key == 4 && !p.indices) || p.in_place || plan.side == 8 ||
+      p.begin_bit != 0 || p.end_bit != key * 8)
     return;
-  if (p.code_bits < 0 && (p.n < t::kCodedRow || p.n > t::kTwoPasses)) return;
-  plan.mend = false;
+  const bool pays =
+      key == 8 ? !is_floating(p.dtype) && p.n <= t::kTwoPasses : rows > 1 && p.n <= t::kOnePass;
+  if (p.code_bits < 0 && (!pays || p.n < t::kCodedRow || rows * p.n < t::kCoded)) return;
   plan.code_bits = 8;
   if (p.n > t::kOnePass)
     while (plan.code_bits < 16 && p.n >> plan.code_bits > t::kBucket) ++plan.code_bits;
-  if (p.code_bits > 0) plan.code_bits = p.code_bits;
+  if (p.code_bits > 0) plan.code_bits = std::min(p.code_bits, 16);
   plan.code_passes = plan.code_bits > 8 ? 2 : 1;
-  plan.samples = static_cast<int>(std::clamp<int64_t>(p.n / 32, 1024, 16384) / 1024 * 1024);
+  // Many rows have small samples and blocks: several at a time on a multiprocessor.
+  const bool many = rows > p.sms / 2;
+  plan.sample_threads = many ? 256 : 1024;
+  plan.samples =
+      many ? 2048 : static_cast<int>(std::clamp<int64_t>(p.n / 128, 4096, 16384) / 1024 * 1024);
   const int64_t blocks = int64_t{t::kBlocksPerSm} * p.sms, each = rows * p.n / (blocks * 4);
   const int64_t chunk = std::max<int64_t>(each < 4 * t::kFinishWindow ? each * 4 : each, 1024);
   plan.chunks = sort_divide_up(p.n, chunk);

@@ -29,6 +29,8 @@ inline SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& arg
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
   space.active = space.next + 2 * kMaxPasses;
   space.repeat = space.next + 4 * kMaxPasses + 16;
+  space.left = space.repeat + 1;
+  space.code_next = space.left + 1;
   space.keys[0] = base + plan.a_keys_at;
   space.side[0] = base + plan.a_side_at;
   space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kDigits)
   __shared__ float squares[kDigits / 32], same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31;
   cudaGridDependencySynchronize();
-  if (args.after_codes && !args.any_left()) return;
+  if (args.after_codes && !*args.space.left) return;
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -312,7 +312,7 @@ __device__ void take_tile(const SweepArgs& args, int round, int pass, bool again
     task.place = tile_place(args, at);
     const RowState& state = args.space.state[task.place.row];
     const int role = state.role[round][pass];
-    if (role == 0 || (round && !(state.unfinished & ~kLeft))) continue;
+    if (role == 0 || (round && !(state.unfinished & ~kLeftByCodes))) continue;
     const int64_t begin = task.place.in_row * kSize, left = task.place.span.n - begin;
     const bool mended = round == 0 && state.window;  // sort_mend looks at the result
     task.pass = pass, task.role = role, task.again = again;
@@ -461,10 +461,9 @@ cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t str
 // The first plan.clear_bytes of the workspace must be zeros, unless passes by codes come first.
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
-  const bool mend = plan.mend || (plan.code_passes && sort.bytes == 8 && sort.values);
   const SweepArgs args{
-      sort,          space, plan.tiles_per_row, plan.tiles,      plan.tile, plan.passes, plan.side,
-      plan.in_place, mend,  plan.wide_status,   plan.code_passes};
+      sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile,       plan.passes,
+      plan.side, plan.in_place, plan.mend,          plan.wide_status, plan.code_passes};
   if (plan.code_passes)
     if (const auto code = launch_sort_codes(sort, plan, space, stream)) return code;
   switch (sort.bytes) {

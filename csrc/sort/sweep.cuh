@@ -24,8 +24,6 @@ enum Role : uint8_t {
   kMirror = 64,
 };
 
-constexpr uint32_t kLeft = 2;  // in RowState::unfinished
-
 struct SweepArgs {
   SortArgs sort;
   SweepSpace space;
@@ -39,12 +37,10 @@ struct SweepArgs {
   bool wide_status;
   int after_codes;  // so many passes by codes came before, and the rows that they left are sorted
 
-  // Whether a row was left by the passes by codes; whether any was; their counters of tiles.
+  // Whether the passes by codes left a row.
   __device__ __forceinline__ bool left(int64_t row) const {
-    return space.state[row].unfinished & kLeft;
+    return space.state[row].unfinished & kLeftByCodes;
   }
-  __device__ __forceinline__ uint32_t& any_left() const { return space.repeat[1]; }
-  __device__ __forceinline__ uint32_t* code_next() const { return space.repeat + 2; }
 };
 
 struct None {};

@@ -12,6 +12,7 @@ BYTES = {
     "int64": 8,
 }  # fmt: skip
 GRID = 2**31 - 1
+CODE_MAP = 32 + 2048 * 4
 
 lengths = st.one_of(st.integers(1, 20_000), st.integers(1, 2**33), st.integers(0, 30).map(lambda e: 1 << e))
 
@@ -53,8 +54,26 @@ def test_launchable_and_within_its_workspace(native: ModuleType, problem: dict, 
                 assert plan["side"] == (4 if indices and width == 8 else 0)
             record = 8 if plan["packed"] else width
             assert plan["a_keys_at"] % 256 == 0 and plan["clear_bytes"] % 16 == 0
-            # A second buffer, and where the outputs cannot hold one, a third.
-            assert plan["workspace"] - plan["clear_bytes"] <= total * (2 * record + plan["side"]) + 1024
+            # A second buffer, and where the outputs cannot hold one, a third; the map of each row to codes.
+            maps = problem["rows"] * CODE_MAP if plan["code_passes"] else 0
+            room = total * (2 * record + plan["side"]) + maps + 1024
+            assert plan["workspace"] - plan["clear_bytes"] <= room
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_long_rows_are_sorted_by_codes(native: ModuleType, problem: dict) -> None:
+    n, total, width = problem["n"], problem["n"] * problem["rows"], BYTES[problem["dtype"]]
+    plan = native.plan_sort(**problem)
+    rows_pay = width == 4 and problem["rows"] > 1 and n <= 655_360
+    integers_pay = problem["dtype"] == "int64" and n <= 120_000_000
+    if not (rows_pay or integers_pay) or n < 32_768 or total < 6_000_000:
+        assert plan["code_passes"] == 0
+    else:
+        assert plan["code_passes"] == (1 if n <= 655_360 else 2)
+        assert 8 <= plan["code_bits"] <= 8 * plan["code_passes"]
+        assert 1 <= plan["samples"] <= min(n, 16 * plan["sample_threads"])
+        assert 1 <= plan["chunks"] <= n
 
 
 @pytest.mark.parametrize("dtype, record", [("float32", 8), ("int64", 12)])
