@@ -56,6 +56,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     } else if (a.reduce == Reduce::mean) {
       value = quotient(value, static_cast<Acc>(degree));
     }
+    if (a.row_scale) value *= a.row_scale[place];
     store_as(dtype, a.out, to, value);
   }
 }

@@ -18,6 +18,9 @@ struct AggregateArgs {
   void* out;                // [rows, features]
   void* arg_out;            // max and min: [rows, features], or null
   Reduce reduce;
+  int fetch;                  // experiment
+  const float* source_scale;  // [columns], or null: factors of the rows of x; scaled_sum alone
+  const float* row_scale;     // [rows], or null: of the results, by row of the output
   const int* flag;        // kBad*; null: the data is known to be good
   const int64_t* starts;  // [units + 1]
   const int64_t* hub_count;
@@ -45,6 +48,12 @@ inline bool takes_vectors(int load_bytes, const AggregateArgs& args) {
          !(args.csr.order && args.csr.rows >> 31);
 }
 
+// Whether lanes lie over edges: rows of few elements, that no kernel of vectors takes.
+inline bool takes_narrow(Dtype dtype, int load_bytes, const AggregateArgs& args) {
+  return dtype != Dtype::f64 && load_bytes < kLaneBytes &&
+         args.features * dtype_bytes(dtype) < kLaneBytes && !args.csr.wide_indices;
+}
+
 // Raises flags (with check_ids for indices and ids too); where `plan` is not null, writes the plan
 // tensor of the graph there.
 cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
@@ -52,8 +61,8 @@ cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_
 
 using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
                                       cudaStream_t);
-AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
-    launch_extreme_grad, launch_combine;  // combine: of hubs, by the others
+AggregateLauncher launch_sum, launch_scaled_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
+    launch_extreme_grad, launch_narrow, launch_combine;  // the last two by the others
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {

@@ -4,7 +4,7 @@
 
 namespace gpuprims {
 
-enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
+enum class Mode { sum, scaled_sum, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // deep: many edges in flight, for graphs of few warps.
 enum class Shape { usual, deep };

@@ -25,6 +25,9 @@ constexpr int64_t kGroupUnits = 4;   // a group's, in graphs that fill the GPU: 
 constexpr int64_t kDenseUnits = 8;   // where rows are long
 constexpr int64_t kWholeUnits = 16;  // and each is one group's
 
+constexpr int kNarrowTile = 512;       // edges that a warp gathers at a time, where features are narrow
+constexpr int64_t kNarrowUnits = 32;  // a warp's, there
+
 // Where rows are scheduled, or differ much, one block fills a multiprocessor and its warps share
 // chunks of consecutive runs: all of them walk neighbouring rows, which find each other's
 // neighbours in L1, and none waits for the block's longest row.
@@ -101,6 +104,7 @@ struct AggregatePlan {
   int warps;  // of a block
   int64_t blocks;
   int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
+  bool narrow;     // lanes over edges; a tile is a column
   bool deep;       // few warps: more edges in flight for each
   bool hubs;       // some row may be cut
   bool long_rows;  // some row may be walked by the warp
@@ -125,6 +129,7 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
+  bool narrow = false;             // features of a sum without weights are few, and no vectors
   bool plain = false;              // a sum without weights, in whole vectors
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
@@ -199,6 +204,15 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
   if (plan.chunk_runs)
     plan.blocks = std::min<int64_t>(plan.blocks, facts.sms * int64_t(most / plan.warps));
+  if (facts.narrow) {
+    plan.narrow = true;
+    plan.tiles = features;
+    plan.chunk_runs = 0;
+    plan.warps = kWarps;
+    plan.warp_units = std::clamp<int64_t>(plan.units / (48 * int64_t(facts.sms)), 2, kNarrowUnits);
+    if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
+    plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
+  }
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));

@@ -23,7 +23,8 @@ struct RowGroup {
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
+  static constexpr bool kScaled = kMode == Mode::scaled_sum;  // rows of x, and results, have factors
+  static constexpr bool kPlain = kMode == Mode::sum || kScaled;
   static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
@@ -44,7 +45,7 @@ struct RowGroup {
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
   static constexpr int kThreads =
       32 * (kShape == Shape::deep ? kDeepRowWarps
-            : kPlain              ? kMostRowWarps
+            : kMode == Mode::sum  ? kMostRowWarps
             : kGrad               ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
                                   : kWeightedRowWarps);
 
@@ -177,6 +178,14 @@ struct RowGroup {
     }
   }
 
+  // Of the rows of x, whose numbers are good.
+  __device__ __forceinline__ void load_factors(float (&factor)[kFlight],
+                                               const Index (&source)[kFlight]) const {
+#pragma unroll
+    for (int u = 0; u < kFlight; ++u)
+      factor[u] = a.source_scale ? __ldg(a.source_scale + source[u]) : 1.0f;
+  }
+
   template <class Wanted>
   __device__ __forceinline__ void load_rows(Batch& batch, const Index (&source)[kFlight],
                                             const Wanted& wanted) const {
@@ -235,7 +244,9 @@ struct RowGroup {
 
   // Takes the edges of a batch whose bits are in `take`, in order; `first` is the number of edge 0,
   // `step` lies between two.
-  __device__ __forceinline__ void add(Batch& batch, unsigned take, int first, int step) {
+  // `factor` has kFlight where rows of x have factors.
+  __device__ __forceinline__ void add(Batch& batch, unsigned take, int first, int step,
+                                      const float* factor = nullptr) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now: ahead of a loop it would spill
 #pragma unroll
       for (int u = 0; u < kFlight * kRowWords; ++u)
@@ -249,7 +260,9 @@ struct RowGroup {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         const Acc element = batch.row[u][k / kVec][k % kVec];
-        if constexpr (kPlain) {
+        if constexpr (kScaled) {
+          value[k] = fused(factor[u], element, value[k]);
+        } else if constexpr (kPlain) {
           value[k] += element;
         } else if constexpr (kMode == Mode::weighted_sum) {
           value[k] = fused(batch.weight[u], element, value[k]);
@@ -264,14 +277,16 @@ struct RowGroup {
 
   // One edge of a row without weights; `edge` names it, where positions are wanted.
   template <bool kPositions>
-  __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge) {
+  __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge, float factor) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now
 #pragma unroll
       for (int i = 0; i < Packed<T, kVec>::kWords; ++i) asm volatile("" : "+r"(row.word[i]));
     }
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) {
-      if constexpr (!kExtreme)
+      if constexpr (kScaled)
+        value[k] = fused(factor, row[k], value[k]);
+      else if constexpr (!kExtreme)
         value[k] += row[k];
       else if constexpr (kPositions)
         prefer(k, sign() * row[k], edge);
@@ -339,12 +354,14 @@ struct RowGroup {
       const unsigned valid = left >= kFlight ? kAll : ~(~0u << left);
       Batch batch;
       gather(batch, next, valid, [&](int u) { return begin + from + (u << log_ways); });
+      float factor[kScaled ? kFlight : 1];
+      if constexpr (kScaled) load_factors(factor, next);
       // Indices of the next round arrive while this round's rows are on their way.
       fetch(next, begin, from + (kFlight << log_ways), length, ways);
       if (valid == kAll)
-        add(batch, kAll, from, ways);
+        add(batch, kAll, from, ways, factor);
       else
-        add(batch, valid, from, ways);
+        add(batch, valid, from, ways, factor);
     }
     if constexpr (kExtreme) {  // every edge of the group is -inf: its first one stands for it
 #pragma unroll
@@ -365,9 +382,10 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (kMode == Mode::mean ||
-            (kMode == Mode::weighted_sum && a.reduce == Reduce::mean && degree > 0))
+        if ((kMode == Mode::sum || kMode == Mode::weighted_sum) && a.reduce == Reduce::mean &&
+            degree > 0)
           v = quotient(v, static_cast<Acc>(degree));
+        if (kScaled && a.row_scale) v *= __ldg(a.row_scale + row);
         pack.v[j] = narrow<T>(v);
       }
       store<T, kVec>(static_cast<T*>(a.out) + place(row, i), pack);

@@ -119,23 +119,26 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThr
   }
 }
 
+inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
+  return {plan.units,
+          first_tile,
+          static_cast<int>(plan.warp_units),
+          plan.chunk_runs ? plan.chunk_runs : plan.warps,
+          plan.chunk_runs > 0,
+          plan.tile_lanes,
+          plan.log_ways,
+          static_cast<int>(plan.long_degree),
+          plan.long_rows};
+}
+
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const Dealing deal{plan.units,
-                       tile,
-                       static_cast<int>(plan.warp_units),
-                       plan.chunk_runs ? plan.chunk_runs : plan.warps,
-                       plan.chunk_runs > 0,
-                       plan.tile_lanes,
-                       plan.log_ways,
-                       static_cast<int>(plan.long_degree),
-                       plan.long_rows};
     const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShape>,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},
-                             stream, args, deal);
+                             stream, args, dealing_of(plan, tile));
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -152,7 +155,7 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
+  if constexpr (kMode == Mode::sum || kMode == Mode::scaled_sum || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

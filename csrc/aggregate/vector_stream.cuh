@@ -69,16 +69,25 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     return __ldg(at_offset(offsets, which + 1, a.csr.wide_offsets ? 8 : 4));
   }
 
+  // What `place` counts from.
+  __device__ __forceinline__ int64_t first_place() const {
+    return order ? 0 : (offsets - static_cast<const int*>(a.csr.indptr)) >> a.csr.wide_offsets;
+  }
+
   template <bool kEmpty, bool kPositions>
   __device__ __forceinline__ void store_row() const {
     if (place >= places) return;
     Pack<T, kVec> pack;
+    [[maybe_unused]] float factor = 1;
+    if constexpr (Group::kScaled && !kEmpty)
+      if (a.row_scale) factor = __ldg(a.row_scale + first_place() + place);
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
       if constexpr (kEmpty) v = 0;
-      if constexpr (kMode == Mode::mean && !kEmpty)
-        v = quotient(v, static_cast<typename Group::Acc>(degree));
+      if constexpr (kMode == Mode::sum && !kEmpty)
+        if (a.reduce == Reduce::mean) v = quotient(v, static_cast<typename Group::Acc>(degree));
+      if constexpr (Group::kScaled && !kEmpty) v *= factor;
       if constexpr (kMode == Mode::extreme && !kEmpty)
         if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
@@ -141,6 +150,16 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     return at_offset(group.x, static_cast<uint32_t>(source), stride);
   }
 
+  // Whether a row ends for any of the groups that are together here. They then stay together, and
+  // add their edges at the same time, which groups that each branch on their own do not.
+  __device__ __forceinline__ static bool any_ends(bool ends) {
+#ifdef __CUDA_ARCH__
+    return __any_sync(__activemask(), ends);
+#else  // tests/emulator
+    return true;
+#endif
+  }
+
   __device__ __forceinline__ void walk(int long_degree) {
     if (kMode == Mode::extreme && !a.arg_out)
       walk_as<false>(long_degree);
@@ -171,14 +190,33 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         largest = static_cast<unsigned>(source[u]) > largest ? source[u] : largest;
       Row batch[kFlight];
       if (largest < columns) {
+        if ((a.fetch & 3) == 0) {
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u) batch[u] = Row::load(row_of_x(source[u], stride));
+          for (int u = 0; u < kFlight; ++u) batch[u] = Row::load(row_of_x(source[u], stride));
+        } else if (a.fetch & 1) {
+#pragma unroll
+          for (int u = 0; u < kFlight; ++u)
+            batch[u] = Row::template load_near<128>(row_of_x(source[u], stride));
+        } else {
+#pragma unroll
+          for (int u = 0; u < kFlight; ++u)
+            batch[u] = Row::template load_near<256>(row_of_x(source[u], stride));
+        }
       } else {
 #pragma unroll
         for (int u = 0; u < kFlight; ++u)
           batch[u] = Row::load(static_cast<unsigned>(source[u]) < columns
                                    ? row_of_x(source[u], stride)
                                    : reinterpret_cast<const T*>(kNotNumbers<sizeof(T)>));
+      }
+      float factor[kFlight];
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) factor[u] = 1;
+      if (Group::kScaled && a.source_scale) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u)
+          if (static_cast<unsigned>(source[u]) < columns)
+            factor[u] = __ldg(a.source_scale + source[u]);
       }
       ahead += kFlight;
       load_indices(source, at + kFlight);
@@ -187,14 +225,14 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       int left = end - at;
 #pragma unroll
       for (int part = 0; part < kFlight; part += kPart) {
-        if (left > part + kPart) [[likely]] {
+        if (a.fetch & 4 ? !any_ends(left <= part + kPart) : left > part + kPart) [[likely]] {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u)
-            group.template add_row<kPositions>(batch[u], at + u);
+            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            group.template add_row<kPositions>(batch[u], at + u);
+            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
             if (left == u + 1) {
               store_row<false, kPositions>();
               reset();
