@@ -1,5 +1,6 @@
 // Tensors -> plan -> launches.
 #include "aggregate/boxed.h"
+#include "aggregate/choose.h"
 #include "aggregate/kernels.h"
 #include "common/cuda_stable.h"
 
@@ -11,11 +12,6 @@ int64_t element_bytes(const Tensor& t) { return dtype_bytes(dtype_of("", t.scala
 AggregateTuning& tuning() {
   static AggregateTuning from_environment = read_aggregate_tuning();
   return from_environment;
-}
-
-int& fetch_mode() {
-  static int mode = std::getenv("GPUPRIMS_FETCH") ? std::atoi(std::getenv("GPUPRIMS_FETCH")) : 0;
-  return mode;
 }
 
 uint64_t address(const Tensor& t) { return reinterpret_cast<uint64_t>(t.data_ptr()); }
@@ -90,7 +86,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = launcher == launch_sum && args.reduce == Reduce::sum && takes_vectors(width, args);
+  facts.plain = launcher == launch_sum && takes_vectors(width, args);
   facts.narrow = launcher == launch_sum && takes_narrow(dtype, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
@@ -115,7 +111,6 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
       args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
   }
   if (csr.rows == 0 || args.features == 0) return;
-  args.fetch = fetch_mode();
   args.starts = numbers + layout.starts;
   args.hub_count = numbers;
   args.hubs = numbers + layout.hubs;
@@ -187,12 +182,10 @@ Tensor scaled_aggregate_cuda(const Tensor& x_in, const Tensor& indptr, const Ten
   const Dtype dtype = dtype_of(op, x_in.scalar_type());
   const DeviceGuard guard(x_in.get_device_index());
   Tensor x = near_rows(op, dense_rows(x_in), element_bytes(x_in));
-  if (load_width(dtype, x) != kLaneBytes)
-    x = torch::stable::clone(torch::stable::contiguous(x));
+  if (load_width(dtype, x) != kLaneBytes) x = torch::stable::clone(torch::stable::contiguous(x));
   check(load_width(dtype, x) == kLaneBytes, op,
         ": a row of features must be a multiple of 16 bytes of float16, bfloat16 or float32");
-  const Call work{op,         x,    GraphTensors(indptr, indices, {}, plan, sources), {},
-                  promises, false};
+  const Call work{op, x, GraphTensors(indptr, indices, {}, plan, sources), {}, promises, false};
   const MaybeTensor before = dense(source_scale), after = dense(row_scale);
   Tensor out = empty(op, x, x.scalar_type(), {work.graph.csr.rows, x.size(1)});
   AggregateArgs args{};
@@ -303,12 +296,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int deep) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, deep, chunk_runs};
-}
-
-extern "C" __attribute__((visibility("default"))) void gpuprims_tune_fetch(int mode) {
-  gpuprims::fetch_mode() = mode;
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int piece) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, small, piece, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

@@ -156,26 +156,6 @@ struct Packed {
     return packed;
   }
 
-  // The same, and asks L2 to fetch all of the kSpan bytes around.
-  template <int kSpan>
-  __device__ __forceinline__ static Packed load_near(const T* from) {
-#ifdef __CUDA_ARCH__
-    static_assert(kBytes == 16);
-    Packed packed;
-    if constexpr (kSpan == 128)
-      asm("ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-          : "=r"(packed.word[0]), "=r"(packed.word[1]), "=r"(packed.word[2]), "=r"(packed.word[3])
-          : "l"(from));
-    else
-      asm("ld.global.nc.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-          : "=r"(packed.word[0]), "=r"(packed.word[1]), "=r"(packed.word[2]), "=r"(packed.word[3])
-          : "l"(from));
-    return packed;
-#else
-    return load(from);
-#endif
-  }
-
   __device__ __forceinline__ typename Math<T>::Acc operator[](int k) const {
     if constexpr (sizeof(T) == 8)
       return __hiloint2double(word[2 * k + 1], word[2 * k]);

@@ -2,7 +2,7 @@
 // ctypes.
 #include <cstdio>
 
-#include "aggregate/plan.h"
+#include "aggregate/choose.h"
 
 // `promises` as in the raw op: 1 validated, 2 no hub. Writes at most `size` bytes of text into
 // `text`.

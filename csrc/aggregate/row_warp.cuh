@@ -6,9 +6,9 @@
 // groups. A row of less than kLongDegree edges, or any row where W is 1, is added in order,
 // starting from +0. A longer one has W partial sums: edge number e goes to sum e mod W, and a
 // butterfly (distances 1, 2, .. W / 2 in sums) adds them. A row of at least kHubDegree edges is cut
-// every kChunk, each chunk is added as a long row is, and the chunks are added in order. Which lane
-// holds which column, how wide its loads and tiles are and how many edges are in flight changes no
-// bit.
+// every kChunk, each chunk is added as a long row is, and the chunks are added in order. What is
+// added as a long row is cut every piece_edges, and its pieces are added in order. Which lane holds
+// which column, how wide its loads and tiles are and how many edges are in flight changes no bit.
 #pragma once
 #include "aggregate/lanes.cuh"
 
@@ -23,7 +23,8 @@ struct RowGroup {
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kScaled = kMode == Mode::scaled_sum;  // rows of x, and results, have factors
+  static constexpr bool kScaled =
+      kMode == Mode::scaled_sum;  // rows of x, and results, have factors
   static constexpr bool kPlain = kMode == Mode::sum || kScaled;
   static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
@@ -34,9 +35,8 @@ struct RowGroup {
   static constexpr int kWords =
       (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
       (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
-  // Deep: as many as 255 registers hold; the time of a graph of few warps is that of its longest
-  // row, whose batches are a latency each.
-  static constexpr int kFlight = kShape == Shape::deep              ? 32
+  // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
+  static constexpr int kFlight = kShape == Shape::small             ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
@@ -44,10 +44,9 @@ struct RowGroup {
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
   static constexpr int kThreads =
-      32 * (kShape == Shape::deep ? kDeepRowWarps
-            : kMode == Mode::sum  ? kMostRowWarps
-            : kGrad               ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
-                                  : kWeightedRowWarps);
+      32 * (kMode == Mode::sum ? kMostRowWarps
+            : kGrad            ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
+                               : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -320,6 +319,30 @@ struct RowGroup {
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
+    if constexpr (!kExtreme) {  // any tree of those is the same
+      const int piece = static_cast<int>(piece_edges(log_ways));
+      if (length >= 2 * piece) {
+        reduce_piece(begin, piece, log_ways);
+        Acc sum[kOwned];
+#pragma unroll
+        for (int k = 0; k < kOwned; ++k) sum[k] = value[k];
+#pragma unroll 1
+        for (int from = piece; from < length;) {
+          const int edges = length - from < 2 * piece ? length - from : piece;
+          reduce_piece(begin + from, edges, log_ways);
+#pragma unroll
+          for (int k = 0; k < kOwned; ++k) sum[k] += value[k];
+          from += edges;
+        }
+#pragma unroll
+        for (int k = 0; k < kOwned; ++k) value[k] = sum[k];
+        return;
+      }
+    }
+    reduce_piece(begin, length, log_ways);
+  }
+
+  __device__ __forceinline__ void reduce_piece(int64_t begin, int length, int log_ways) {
     const int way = log_ways > 0 ? lanes.group : 0;
     reduce_way(begin, length, way, log_ways);
     if (log_ways == 0) return;

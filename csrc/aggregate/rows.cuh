@@ -16,6 +16,7 @@ struct Dealing {
   int tile_lanes;
   int log_ways;  // groups that walk a long row together
   int long_degree;
+  int chunk;       // of hubs, which have two or more
   bool long_rows;  // there may be some
 };
 
@@ -35,17 +36,17 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
       const int64_t mine = base + threadIdx.x % 32;
       const bool inside = mine >= 0 && mine < row1;
       const int64_t degree = inside ? offset(mine + 1) - offset(mine) : 0;
-      left = __ballot_sync(~0u, degree >= (mine < row0 ? kHubDegree : deal.long_degree));
+      left = __ballot_sync(~0u, degree >= (mine < row0 ? 2 * deal.chunk : deal.long_degree));
     }
 #pragma unroll 1
     for (; left != 0; left &= left - 1) {
       const int64_t row = base + __ffs(static_cast<int>(left)) - 1;
-      int number = 0, past = 1;  // chunks; a row below kHubDegree is one
-      if (offset(row + 1) - offset(row) >= kHubDegree) {
+      int number = 0, past = 1;  // chunks; a row of less than two is one
+      if (offset(row + 1) - offset(row) >= 2 * deal.chunk) {
         const int64_t ahead = first_unit * kUnit - offset(row) - kRowCost * row;  // of the row
-        if (row < row0) number = static_cast<int>(ceil_div(ahead, kChunk));
-        const int64_t end = ceil_div(ahead + deal.warp_units * kUnit, kChunk);
-        const int64_t chunks = (offset(row + 1) - offset(row)) / kChunk;
+        if (row < row0) number = static_cast<int>(ceil_div(ahead, deal.chunk));
+        const int64_t end = ceil_div(ahead + deal.warp_units * kUnit, deal.chunk);
+        const int64_t chunks = (offset(row + 1) - offset(row)) / deal.chunk;
         past = static_cast<int>(end < chunks ? end : chunks);
       }
       // With one way a chunk is a group's, and the groups take turns.
@@ -53,13 +54,13 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
       if (deal.log_ways == 0) number += group.lanes.group;
 #pragma unroll 1
       for (; number < past; number += step) {
-        const int64_t start = offset(row) + number * kChunk, rest = offset(row + 1) - start;
-        group.reduce_chunk(start, static_cast<int>(rest < kHubDegree ? rest : kChunk),
+        const int64_t start = offset(row) + number * deal.chunk, rest = offset(row + 1) - start;
+        group.reduce_chunk(start, static_cast<int>(rest < 2 * deal.chunk ? rest : deal.chunk),
                            deal.log_ways);
         if (deal.log_ways > 0 && group.lanes.group != 0) continue;
         const int64_t begin = offset(row), degree = offset(row + 1) - begin;
-        if (degree >= kHubDegree)
-          group.store_partial((begin + number * kChunk) / kChunk);
+        if (degree >= 2 * deal.chunk)
+          group.store_partial((begin + number * deal.chunk) / deal.chunk);
         else
           group.store_row(row, begin, degree);
       }
@@ -76,16 +77,18 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int groups = group.lanes.groups, mine = group.lanes.group;
   const int64_t last = first + deal.warp_units < deal.units ? first + deal.warp_units : deal.units;
   const auto start = [&](int64_t unit) {
-    return __ldg(reinterpret_cast<const long long*>(group.a.starts) + (unit < last ? unit : last));
+    const auto* const at =
+        reinterpret_cast<const long long*>(group.a.starts) + 2 * (unit < last ? unit : last);
+    return RunStart{__ldg(at), __ldg(at + 1)};
   };
-  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
-  const int64_t row0 = start(first + deal.warp_units * mine / groups);
-  const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
-  if (row0 >= row1) return;
+  if (deal.long_rows) walk_long_rows(group, deal, first, start(first).row, start(last).row);
+  const RunStart begin = start(first + deal.warp_units * mine / groups);
+  const RunStart end = start(first + deal.warp_units * (mine + 1) / groups);
+  if (begin.row >= end.row) return;
   if constexpr (!Group::kWeighted)
-    VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
+    VectorStream<Group>(group, begin, end, deal.long_degree).walk(deal.long_degree);
   else
-    RowStream<Group>(group, row0, row1, deal.long_degree).walk();
+    RowStream<Group>(group, begin, end, deal.long_degree).walk();
 }
 
 template <class T, int kVec, Mode kMode, class Index, Shape kShape>
@@ -119,6 +122,42 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThr
   }
 }
 
+// Small graphs: a group a row, and whole warps for the long ones among them. No list of runs is
+// looked at, and the code is short: that of a launch's first instructions comes from L2.
+template <class T, int kVec, Mode kMode, class Index>
+__global__ void __launch_bounds__(32 * kRowWarps, 4)
+    aggregate_small(const __grid_constant__ AggregateArgs a, const Dealing deal) {
+  RowGroup<T, kVec, kMode, Index, Shape::small> group(a, deal.first_tile + blockIdx.y,
+                                                      deal.tile_lanes);
+  const auto offset = [&](int64_t row) { return load_int(a.csr.indptr, a.csr.wide_offsets, row); };
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / 32;
+  const int64_t row = warp * group.lanes.groups + group.lanes.group;
+  const bool inside = row < a.csr.rows;
+  if (a.flag && *a.flag) {
+    if (inside) group.fill_row(row);
+    return;
+  }
+  const int64_t begin = inside ? offset(row) : 0;
+  const int degree = inside ? static_cast<int>(offset(row + 1) - begin) : 0;
+  const bool is_long = degree >= deal.long_degree;
+  unsigned left = __ballot_sync(~0u, is_long && threadIdx.x % group.lanes.count == 0);
+  if (inside && !is_long) {
+    group.reset();
+    if (degree > 0) group.reduce_piece(begin, degree, 0);
+    group.store_row(row, begin, degree);
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (; left != 0; left &= left - 1) {
+    const int lane = __ffs(static_cast<int>(left)) - 1;
+    const int64_t from = __shfl_sync(~0u, begin, lane);
+    const int edges = __shfl_sync(~0u, degree, lane);
+    group.reduce_chunk(from, edges, deal.log_ways);
+    if (group.lanes.group == 0)
+      group.store_row(warp * group.lanes.groups + lane / group.lanes.count, from, edges);
+  }
+}
+
 inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
   return {plan.units,
           first_tile,
@@ -128,6 +167,7 @@ inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
           plan.tile_lanes,
           plan.log_ways,
           static_cast<int>(plan.long_degree),
+          static_cast<int>(plan.chunk),
           plan.long_rows};
 }
 
@@ -135,7 +175,13 @@ template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usua
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShape>,
+    const auto kernel = [] {
+      if constexpr (kShape == Shape::small)
+        return aggregate_small<T, kVec, kMode, Index>;
+      else
+        return aggregate_rows<T, kVec, kMode, Index, kShape>;
+    }();
+    const auto code = launch(kernel,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},
                              stream, args, dealing_of(plan, tile));
@@ -150,8 +196,8 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
   if constexpr (sizeof(T) < 8) {  // float64 is not worth a second kernel
     constexpr int kFull = kLaneBytes / sizeof(T);
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
-      if (takes_vectors(plan.load_bytes, args) && plan.deep)
-        return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
+      if (takes_vectors(plan.load_bytes, args) && plan.small)
+        return launch_rows<T, kFull, kMode, int32_t, Shape::small>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }

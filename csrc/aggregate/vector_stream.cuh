@@ -1,8 +1,8 @@
-// Short rows without weights, in whole vectors: a group of lanes walks a run of
-// rows as one stream of edges, in batches of kFlight that start at multiples of kFlight. As
-// RowStream, but each edge looks whether it ends its row (2 instructions), so that a batch with
-// ends costs a row's end each and nothing else: 11 instructions an edge and group and 30 a row,
-// where masks over the batch took 15 and 160 (and 250 with 16-bit elements).
+// Short rows without weights, in whole vectors: a group of lanes walks a run of rows as one stream
+// of edges, in batches of kFlight that start at multiples of kFlight. As RowStream, but each edge
+// of a batch in which rows end looks whether it ends one (2 instructions). What is done then is
+// there once, and the walk jumps back into the batch: with a copy for each edge the loop did not
+// fit into the instruction caches, which cost reordered graphs up to two thirds of their speed.
 #pragma once
 #include "aggregate/row_warp.cuh"
 
@@ -21,10 +21,9 @@ template <class T, int kVec, Mode kMode, Shape kShape>
 struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   using Group = RowGroup<T, kVec, kMode, int32_t, kShape>;
   using Row = Packed<T, kVec>;
-  static constexpr int kFlight = Group::kFlight < 32 ? Group::kFlight : 8;
+  static constexpr int kFlight = Group::kFlight;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
-  static constexpr int kPart = 4;
 
   Group& group;
   const AggregateArgs& a;
@@ -33,7 +32,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   T* out;                  // of the lane's columns: what `place` counts from
   const int* order;        // low words of the run's places, or null
   unsigned place, places;  // of the row at hand; those below `places` are written
-  int degree;              // of the row at hand
+  int degree = 0;          // of the row at hand
   int rows, row = -1;
   // Offsets are the low 32 bits of the graph's: those of a run lie closer together than 2^31, as
   // long rows are not walked here, and one at the run's end is left out.
@@ -43,16 +42,13 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   int at;                // the batch's first edge
   const int32_t* ahead;  // indices of the batch to come
 
-  __device__ VectorStream(Group& g, int64_t row0, int64_t row1, int long_degree)
-      : group(g),
-        a(g.a),
-        from(load_int(g.a.csr.indptr, g.a.csr.wide_offsets, row0)),
-        rows(static_cast<int>(row1 - row0)) {
-    const int64_t before = load_int(a.csr.indptr, a.csr.wide_offsets, row1 - 1);
-    const int64_t past = load_int(a.csr.indptr, a.csr.wide_offsets, row1);
-    const bool drop = past - before >= long_degree;
+  __device__ VectorStream(Group& g, RunStart begin, RunStart past, int long_degree)
+      : group(g), a(g.a), from(begin.edge), rows(static_cast<int>(past.row - begin.row)) {
+    const int64_t row0 = begin.row;
+    const int64_t before = load_int(a.csr.indptr, a.csr.wide_offsets, past.row - 1);
+    const bool drop = past.edge - before >= long_degree;
     rows -= drop;
-    last = static_cast<int>(drop ? before : past);
+    last = static_cast<int>(drop ? before : past.edge);
     offsets = static_cast<const int*>(a.csr.indptr) + (a.csr.wide_offsets ? 2 * row0 : row0);
     order = a.csr.order ? reinterpret_cast<const int*>(a.csr.order + row0) : nullptr;
     out = static_cast<T*>(a.out) + g.place(order ? 0 : row0, 0);
@@ -74,22 +70,24 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     return order ? 0 : (offsets - static_cast<const int*>(a.csr.indptr)) >> a.csr.wide_offsets;
   }
 
-  template <bool kEmpty, bool kPositions>
+  template <bool kPositions>
   __device__ __forceinline__ void store_row() const {
     if (place >= places) return;
     Pack<T, kVec> pack;
     [[maybe_unused]] float factor = 1;
-    if constexpr (Group::kScaled && !kEmpty)
+    if constexpr (Group::kScaled)
       if (a.row_scale) factor = __ldg(a.row_scale + first_place() + place);
+    [[maybe_unused]] const auto count = static_cast<typename Group::Acc>(degree);
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
-      if constexpr (kEmpty) v = 0;
-      if constexpr (kMode == Mode::sum && !kEmpty)
-        if (a.reduce == Reduce::mean) v = quotient(v, static_cast<typename Group::Acc>(degree));
-      if constexpr (Group::kScaled && !kEmpty) v *= factor;
-      if constexpr (kMode == Mode::extreme && !kEmpty)
+      if constexpr (kMode == Mode::sum)
+        if (a.reduce == Reduce::mean && degree > 0) v = quotient(v, count);
+      if constexpr (Group::kScaled) v *= factor;
+      if constexpr (kMode == Mode::extreme) {
         if (a.reduce == Reduce::min) v = -v;
+        if (degree == 0) v = 0;
+      }
       pack.v[k] = narrow<T>(v);
     }
     const auto row_bytes = static_cast<uint32_t>(a.features) * static_cast<uint32_t>(sizeof(T));
@@ -99,7 +97,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
         const int64_t edge = from + (group.position[k] - static_cast<int>(from));
-        group.store_arg(to + k, kEmpty ? -1 : edge_id(a.csr, edge));
+        group.store_arg(to + k, degree == 0 ? -1 : edge_id(a.csr, edge));
       }
     }
   }
@@ -113,22 +111,22 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     }
   }
 
-  // Goes to the next row that has edges; rows without are written on the way. A long row is passed
-  // through, but not written.
+  // Writes the row at hand, and those behind it that have no edges, and goes to the next one. A
+  // long row is passed through, but not written. False at the run's end.
   template <bool kPositions>
   __device__ __forceinline__ bool advance(int long_degree) {
-    while (++row < rows) {
+#pragma unroll 1
+    while (true) {
+      store_row<kPositions>();
+      reset();
+      if (++row >= rows) break;
       const int begin = end;
       end = next;
       next = end_of(row + 1);
       place = order ? __ldg(at_offset(order, row, 8)) : row;
       degree = end - begin;
-      if (static_cast<unsigned>(degree - 1) < static_cast<unsigned>(long_degree - 1)) return true;
-      if (degree != 0) {
-        place = ~0u;
-        return true;
-      }
-      store_row<true, kPositions>();
+      if (static_cast<unsigned>(degree) >= static_cast<unsigned>(long_degree)) place = ~0u;
+      if (degree != 0) return true;
     }
     end = at + kFar;  // what remains of the batch is nobody's
     return false;
@@ -148,16 +146,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
 
   __device__ __forceinline__ const T* row_of_x(int32_t source, uint32_t stride) const {
     return at_offset(group.x, static_cast<uint32_t>(source), stride);
-  }
-
-  // Whether a row ends for any of the groups that are together here. They then stay together, and
-  // add their edges at the same time, which groups that each branch on their own do not.
-  __device__ __forceinline__ static bool any_ends(bool ends) {
-#ifdef __CUDA_ARCH__
-    return __any_sync(__activemask(), ends);
-#else  // tests/emulator
-    return true;
-#endif
   }
 
   __device__ __forceinline__ void walk(int long_degree) {
@@ -190,18 +178,8 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         largest = static_cast<unsigned>(source[u]) > largest ? source[u] : largest;
       Row batch[kFlight];
       if (largest < columns) {
-        if ((a.fetch & 3) == 0) {
 #pragma unroll
-          for (int u = 0; u < kFlight; ++u) batch[u] = Row::load(row_of_x(source[u], stride));
-        } else if (a.fetch & 1) {
-#pragma unroll
-          for (int u = 0; u < kFlight; ++u)
-            batch[u] = Row::template load_near<128>(row_of_x(source[u], stride));
-        } else {
-#pragma unroll
-          for (int u = 0; u < kFlight; ++u)
-            batch[u] = Row::template load_near<256>(row_of_x(source[u], stride));
-        }
+        for (int u = 0; u < kFlight; ++u) batch[u] = Row::load(row_of_x(source[u], stride));
       } else {
 #pragma unroll
         for (int u = 0; u < kFlight; ++u)
@@ -220,27 +198,50 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       }
       ahead += kFlight;
       load_indices(source, at + kFlight);
-      // Edges from the batch's start to the row's end; whether some of a part's edges ends it is
-      // asked once a part.
-      int left = end - at;
+      int left = end - at;  // edges from the batch's start to the row's end
+      const auto add = [&](int u) {
+        group.template add_row<kPositions>(batch[u], at + u, factor[u]);
+      };
+      if (left > kFlight) {
 #pragma unroll
-      for (int part = 0; part < kFlight; part += kPart) {
-        if (a.fetch & 4 ? !any_ends(left <= part + kPart) : left > part + kPart) [[likely]] {
-#pragma unroll
-          for (int u = part; u < part + kPart; ++u)
-            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
-        } else {
-#pragma unroll
-          for (int u = part; u < part + kPart; ++u) {
-            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
-            if (left == u + 1) {
-              store_row<false, kPositions>();
-              reset();
-              more = advance<kPositions>(long_degree);
-              left = end - at;
-            }
+        for (int u = 0; u < kFlight; ++u) add(u);
+      } else {
+        const auto ends = [&](int u) {
+          add(u & (kFlight - 1));
+          return left == u + 1;
+        };
+        int next_edge = 0;
+        do {
+          switch (next_edge) {
+            case 0:
+              if (ends(0)) break;
+              [[fallthrough]];
+            case 1:
+              if (ends(1)) break;
+              [[fallthrough]];
+            case 2:
+              if (ends(2)) break;
+              [[fallthrough]];
+            case 3:
+              if (ends(3) || kFlight == 4) break;
+              [[fallthrough]];
+            case 4:
+              if (ends(4)) break;
+              [[fallthrough]];
+            case 5:
+              if (ends(5)) break;
+              [[fallthrough]];
+            case 6:
+              if (ends(6)) break;
+              [[fallthrough]];
+            default:
+              ends(7);
           }
-        }
+          if (left > kFlight) break;  // the row goes on in the next batch
+          next_edge = left;
+          more = advance<kPositions>(long_degree);
+          left = end - at;
+        } while (more && next_edge < kFlight);
       }
       at += kFlight;
       if (end - at > kJump && place == ~0u && more) [[unlikely]] {
