@@ -127,9 +127,9 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
     plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
   }
-  plan.chunk = small && plan.hubs ? piece_edges(plan.log_ways) : kChunk;
+  plan.chunk = small && plan.hubs ? piece_edges(plan.log_ways, dtype_bytes(dtype)) : kChunk;
   if (facts.tuning.piece && plan.hubs)
-    plan.chunk = facts.tuning.piece > 0 ? piece_edges(plan.log_ways) : kChunk;
+    plan.chunk = facts.tuning.piece > 0 ? piece_edges(plan.log_ways, dtype_bytes(dtype)) : kChunk;
   if (plan.hubs) {
     const int64_t warps = (plan.chunk < kChunk ? ceil_div(rows, 32) : edges / kHubDegree) *
                           ceil_div(std::max<int64_t>(features, 1), 32);

@@ -59,8 +59,9 @@ constexpr int64_t count_units(int64_t rows, int64_t edges) {
 }
 
 // Edges of a piece where a row has 2^log_ways partial sums.
-constexpr int64_t piece_edges(int log_ways) {
-  return log_ways == 0 || (kWayEdges << log_ways) > kChunk ? kChunk : kWayEdges << log_ways;
+constexpr int64_t piece_edges(int log_ways, int64_t element_bytes) {
+  const bool whole = log_ways == 0 || element_bytes < 4 || (kWayEdges << log_ways) > kChunk;
+  return whole ? kChunk : kWayEdges << log_ways;
 }
 
 struct PlanLayout {

@@ -319,8 +319,9 @@ struct RowGroup {
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
-    if constexpr (!kExtreme) {  // any tree of those is the same
-      const int piece = static_cast<int>(piece_edges(log_ways));
+    if constexpr (!kExtreme && sizeof(T) >= 4) {  // any tree of extremes is the same
+
+      const int piece = static_cast<int>(piece_edges(log_ways, sizeof(T)));
       if (length >= 2 * piece) {
         reduce_piece(begin, piece, log_ways);
         Acc sum[kOwned];
