@@ -90,7 +90,10 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
   const int groups = 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
-  const int64_t wanted = plan.units * plan.tiles / (80 * int64_t(facts.sms) * groups);
+  // Those with hubs as many as fit at once: amazon_computers is 7 % faster so.
+  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  const int64_t warps = small && plan.hubs ? 16 : 80;
+  const int64_t wanted = plan.units * plan.tiles / (warps * int64_t(facts.sms) * groups);
   const int64_t most_units = !sparse && plan.log_ways == 0 ? kWholeUnits
                              : !sparse || facts.scheduled  ? kDenseUnits
                              : edges < kShortRows * rows   ? kShortUnits
@@ -99,7 +102,6 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
   const int64_t runs = ceil_div(plan.units, plan.warp_units);
-  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
   const bool share = facts.scheduled || (sparse && plan.hubs);
   plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
   if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);

@@ -67,8 +67,8 @@ AggregateLauncher launch_sum, launch_scaled_sum, launch_weighted_sum, launch_ext
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {
   if (launcher == launch_extreme_grad) return kGradRowWarps;
-  return launcher == launch_sum && takes_vectors(load_bytes, args) ? kMostRowWarps
-                                                                   : kWeightedRowWarps;
+  const bool sum = launcher == launch_sum && args.reduce == Reduce::sum;
+  return sum && takes_vectors(load_bytes, args) ? kMostRowWarps : kWeightedRowWarps;
 }
 
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,

@@ -406,8 +406,9 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if ((kMode == Mode::sum || kMode == Mode::weighted_sum) && a.reduce == Reduce::mean &&
-            degree > 0)
+        // The usual kernel of sums leaves means to the scaled one.
+        if ((kScaled || kShape == Shape::small || kMode == Mode::weighted_sum) &&
+            a.reduce == Reduce::mean && degree > 0)
           v = quotient(v, static_cast<Acc>(degree));
         if (kScaled && a.row_scale) v *= __ldg(a.row_scale + row);
         pack.v[j] = narrow<T>(v);

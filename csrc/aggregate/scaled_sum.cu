@@ -1,4 +1,4 @@
-// Sums whose rows of x, and results, have factors.
+// Sums whose rows of x, and results, have factors; means.
 #include "aggregate/rows.cuh"
 
 namespace gpuprims {
