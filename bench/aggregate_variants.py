@@ -32,7 +32,7 @@ POINTS = (
 def tune(tile: int, units: int, warps: int, chunk: int, small: int) -> None:
     library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
     sizes = (ctypes.c_int64(value) for value in (tile, units, warps))
-    library.gpuprims_tune_aggregate(*sizes, chunk, small, 0)
+    library.gpuprims_tune_aggregate(*sizes, chunk, small)
 
 
 def each_graph(

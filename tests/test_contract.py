@@ -30,11 +30,9 @@ def test_every_op_is_in_the_table():
     # functions' tests see them.
     registered = {name for name in registered if not name.endswith("_parts")}  # for benchmarks
     internal = {name for name in registered if name.startswith("_")}
-    # What Graph builds its plans and schedules with: integers of the graph alone (tests/test_graph*.py). And
-    # the sum with factors, on CUDA alone (tests/test_aggregate_scaled.py).
-    apart = {"_aggregate_plan", "_graph_labels", "_scaled_aggregate"}
-    internal -= apart
-    registered -= apart
+    # What Graph builds its plans and schedules with: integers of the graph alone (tests/test_graph*.py).
+    internal -= {"_aggregate_plan", "_graph_labels"}
+    registered -= {"_aggregate_plan", "_graph_labels"}
     assert {name[1:].removesuffix("_") for name in internal} <= set(OPS)
     assert registered - internal == set(OPS)
 

@@ -144,16 +144,6 @@ def plain_fake(
     return _aggregate(x, indptr, indices, edge_ids, edge_weight, reduce=reduce, plan=plan)[0]
 
 
-@torch.library.register_fake("gpuprims::_scaled_aggregate")
-def _(
-    x: torch.Tensor, indptr: torch.Tensor, indices: torch.Tensor, source_scale: _Maybe, row_scale: _Maybe,
-    t_indptr: _Maybe, t_indices: _Maybe, promises: int, plan: _Maybe, t_plan: _Maybe,
-) -> torch.Tensor:  # fmt: skip
-    _features("scaled_sum", "x", x)
-    _graph("scaled_sum", "x", x, (indptr, indices, None), (t_indptr, t_indices, None))
-    return x.new_empty((indptr.shape[0] - 1, x.shape[1]))
-
-
 @torch.library.register_fake("gpuprims::_aggregate_plan")
 def _(indptr: torch.Tensor, edges: int) -> torch.Tensor:
     return indptr.new_empty((plan_size(indptr.shape[0] - 1, edges),), dtype=torch.int64)

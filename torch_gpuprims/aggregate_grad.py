@@ -71,26 +71,6 @@ def extreme_grad(
     return _extreme_grad(args, grad, weight)
 
 
-def takes_scales(x: torch.Tensor, indices: torch.Tensor | None) -> bool:
-    """Whether `scaled` takes the call."""
-    return (
-        x.is_cuda
-        and isinstance(x.shape[1], int)  # a symbol would be specialised
-        and x.dtype in (torch.float32, torch.float16, torch.bfloat16)
-        and x.shape[1] * x.element_size() % 16 == 0
-        and indices is not None
-        and indices.dtype == torch.int32
-    )
-
-
-def scaled(
-    x: torch.Tensor, csr: Csr, transpose: Csr, source_scale: torch.Tensor | None,
-    row_scale: torch.Tensor | None, promises: int,
-) -> torch.Tensor:  # fmt: skip
-    args = (x, *csr[:2], source_scale, row_scale, *transpose[:2], promises, csr[3], transpose[3])
-    return _scaled(args, x)
-
-
 def pick(x: torch.Tensor, weight: torch.Tensor | None, arg: torch.Tensor, csr: Csr) -> torch.Tensor:
     """weight[e] * x[source of e] for the edge e that arg names, 0 where it names none; second derivatives."""
     _, indices, edge_ids, _ = csr
@@ -158,11 +138,6 @@ def _backward_aggregate(ctx: Any, grad: torch.Tensor | None, _: Any) -> tuple[An
     extreme = ctx.reduce > MEAN
     if extreme and not ctx.want_arg:
         raise RuntimeError("neighbor_aggregate: a gradient of max or min needs want_arg=True")
-    if ctx.reduce == MEAN and weight is None and takes_scales(grad, transpose[1]):
-        inverse = _degrees(csr)[:, 0].float().reciprocal_()
-        grad_x = scaled(grad, transpose, csr, inverse, None, swapped)
-        result[0] = _padded(grad_x, ctx.rows)
-        return tuple(result)
     if ctx.reduce == MEAN:
         degree = _degrees(csr)
         # 16-bit floats do not hold every degree.
@@ -178,20 +153,6 @@ def _backward_aggregate(ctx: Any, grad: torch.Tensor | None, _: Any) -> tuple[An
     if weight is not None and ctx.needs_input_grad[4]:
         result[4] = sddmm(grad, x, csr, transpose, arg if extreme else None, promises)
     return tuple(result)
-
-
-def _setup_scaled(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    x, indptr, indices, source_scale, row_scale, t_indptr, t_indices, promises, plan, t_plan = inputs
-    ctx.save_for_backward(source_scale, row_scale, indptr, indices, plan, t_indptr, t_indices, t_plan)
-    ctx.promises, ctx.rows = promises, x.shape[0]
-
-
-def _backward_scaled(ctx: Any, grad: torch.Tensor) -> tuple[Any, ...]:
-    source_scale, row_scale, indptr, indices, plan, t_indptr, t_indices, t_plan = ctx.saved_tensors
-    csr, transpose = (indptr, indices, None, plan), (t_indptr, t_indices, None, t_plan)
-    _needs_transpose("scaled_sum", transpose)
-    grad_x = scaled(grad, transpose, csr, row_scale, source_scale, _swapped(ctx.promises))
-    return (_padded(grad_x, ctx.rows), *[None] * 9)
 
 
 def _setup_sddmm(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -275,13 +236,6 @@ def _vmap_aggregate(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -
     return (torch.stack(outs), torch.stack(chosen) if with_arg else chosen[0]), (0, 0 if with_arg else None)
 
 
-def _vmap_scaled(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-    _graph_is_shared("scaled_sum", dims[1:])
-    batch = info.batch_size
-    x = _fold(args[0], dims[0], batch)
-    return _unfold(call((x, *args[1:]), x), batch), 1
-
-
 def _vmap_sddmm(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
     _graph_is_shared("sddmm", dims[2:5] + dims[6:9] + dims[10:])
     return torch.stack([call(one, one[0], one[1]) for one in _split(info.batch_size, dims, args)]), 0
@@ -297,6 +251,5 @@ def _vmap_extreme_grad(call: _Call, info: Any, dims: tuple[Any, ...], *args: Any
 
 
 _aggregate = _Op("neighbor_aggregate", _setup_aggregate, _backward_aggregate, _vmap_aggregate)
-_scaled = _Op("_scaled_aggregate", _setup_scaled, _backward_scaled, _vmap_scaled)
 _sddmm = _Op("sddmm", _setup_sddmm, _backward_sddmm, _vmap_sddmm)
 _extreme_grad = _Op("neighbor_extreme_grad", _setup_extreme_grad, _backward_extreme_grad, _vmap_extreme_grad)

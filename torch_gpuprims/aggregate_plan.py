@@ -12,7 +12,7 @@ Walk = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | Non
 
 def plan_size(rows: int, edges: int) -> int:
     """Elements of a plan without an order."""
-    return HEADER + 2 * ((edges + ROW_COST * rows + UNIT - 1) // UNIT + 1) + edges // HUB_DEGREE
+    return HEADER + (edges + ROW_COST * rows + UNIT - 1) // UNIT + 1 + edges // HUB_DEGREE
 
 
 def make_plan(indptr: torch.Tensor, edges: int, order: torch.Tensor | None = None) -> torch.Tensor:
@@ -27,9 +27,8 @@ def make_plan(indptr: torch.Tensor, edges: int, order: torch.Tensor | None = Non
     header = torch.zeros(HEADER, dtype=torch.int64, device=device)
     numbers = torch.arange(rows, device=device)
     begin = indptr[:-1].long()
-    units = torch.arange((edges + ROW_COST * rows + UNIT - 1) // UNIT + 1, device=device) * UNIT
-    first = torch.searchsorted(begin + numbers * ROW_COST, units)
-    starts = torch.stack([first, indptr.long()[first]], 1).flatten()
+    units = torch.arange(plan_size(rows, edges) - HEADER - edges // HUB_DEGREE, device=device) * UNIT
+    starts = torch.searchsorted(begin + numbers * ROW_COST, units)
     is_hub = indptr[1:] - indptr[:-1] >= HUB_DEGREE
     header[0] = is_hub.sum()
     room = edges // HUB_DEGREE  # the last slot takes all that are none

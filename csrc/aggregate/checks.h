@@ -116,16 +116,6 @@ inline void check_aggregate(const Tensor& x, const Tensor& indptr, const Tensor&
   check_weight(op, edge_weight, indices.size(0), x, "x");
 }
 
-inline void check_scale(const char* name, const MaybeTensor& scale, int64_t size, const Tensor& x) {
-  constexpr auto op = "scaled_sum";
-  if (!scale) return;
-  check(scale->dim() == 1 && scale->size(0) == size, op, ": ", name, " must have shape [", size,
-        "], got ", shape_text(scale->sizes()));
-  check(scale->scalar_type() == ScalarType::Float, op, ": ", name, " must be float32, got ",
-        scalar_type_name(scale->scalar_type()));
-  check(same_device(*scale, x), op, ": ", name, " must be on the device of x");
-}
-
 inline void check_sddmm(const Tensor& a, const Tensor& b, const Tensor& indptr,
                         const Tensor& indices, const MaybeTensor& edge_ids, const MaybeTensor& arg,
                         const MaybeTensor& t_indptr, const MaybeTensor& t_indices,

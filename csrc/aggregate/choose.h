@@ -22,7 +22,6 @@ struct AggregateTuning {
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
   int small = 0;            // GPUPRIMS_AGGREGATE_SMALL: 1 or -1, the kernel of small graphs or not
-  int piece = 0;            // GPUPRIMS_AGGREGATE_PIECE: 1 or -1, chunks of one piece or not
   int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
@@ -36,7 +35,6 @@ inline AggregateTuning read_aggregate_tuning() {
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 1)),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_PIECE"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
@@ -70,7 +68,7 @@ inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const Aggregate
   if (dense && table > held && table <= 4 * facts.cache_bytes)
     return facts.sources * 256 <= held ? 256 : 128;
   const bool far = table > 4 * facts.cache_bytes && edges >= 16 * facts.sources;
-  if (far && facts.plain && !facts.scheduled && !dense) return 256;
+  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return 256;
   return kWide;
 }
 
@@ -129,17 +127,13 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
     plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
   }
-  plan.chunk = small && plan.hubs ? piece_edges(plan.log_ways, dtype_bytes(dtype)) : kChunk;
-  if (facts.tuning.piece && plan.hubs)
-    plan.chunk = facts.tuning.piece > 0 ? piece_edges(plan.log_ways, dtype_bytes(dtype)) : kChunk;
   if (plan.hubs) {
-    const int64_t warps = (plan.chunk < kChunk ? ceil_div(rows, 32) : edges / kHubDegree) *
-                          ceil_div(std::max<int64_t>(features, 1), 32);
+    const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
   plan.prepare = !facts.checked || !facts.planned;
   if (!plan.prepare && !plan.hubs) return plan;
-  const int64_t capacity = plan.hubs ? edges / plan.chunk : 0;
+  const int64_t capacity = plan.hubs ? edges / kChunk : 0;
   const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
   plan.plan_at = kSpaceHeader;
   plan.partial_at =

@@ -165,42 +165,6 @@ AggregateResult neighbor_aggregate_cuda(const AggregateCall& call) {
   return result;
 }
 
-Tensor scaled_aggregate_cuda(const Tensor& x_in, const Tensor& indptr, const Tensor& indices,
-                             const MaybeTensor& source_scale, const MaybeTensor& row_scale,
-                             const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-                             int64_t promises, const MaybeTensor& plan, const MaybeTensor& t_plan) {
-  constexpr auto op = "scaled_sum";
-  check_features(op, "x", x_in);
-  check_graph(op, "x", x_in, indptr, indices, {}, t_indptr, t_indices, {});
-  check_plan(op, "plan", plan, indptr, indices, x_in, "x");
-  check(!source_scale || (source_scale->dim() == 1 && source_scale->size(0) <= x_in.size(0)), op,
-        ": source_scale must have at most as many elements as x has rows");
-  const int64_t sources = source_scale ? source_scale->size(0) : x_in.size(0);
-  check_scale("source_scale", source_scale, sources, x_in);
-  check_scale("row_scale", row_scale, indptr.size(0) - 1, x_in);
-  check(indices.scalar_type() == ScalarType::Int, op, ": indices must be int32");
-  const Dtype dtype = dtype_of(op, x_in.scalar_type());
-  const DeviceGuard guard(x_in.get_device_index());
-  Tensor x = near_rows(op, dense_rows(x_in), element_bytes(x_in));
-  if (load_width(dtype, x) != kLaneBytes) x = torch::stable::clone(torch::stable::contiguous(x));
-  check(load_width(dtype, x) == kLaneBytes, op,
-        ": a row of features must be a multiple of 16 bytes of float16, bfloat16 or float32");
-  const Call work{op, x, GraphTensors(indptr, indices, {}, plan, sources), {}, promises, false};
-  const MaybeTensor before = dense(source_scale), after = dense(row_scale);
-  Tensor out = empty(op, x, x.scalar_type(), {work.graph.csr.rows, x.size(1)});
-  AggregateArgs args{};
-  args.csr = work.graph.csr;
-  args.x = x.data_ptr();
-  args.x_stride = x.stride(0);
-  args.features = x.size(1);
-  args.out = out.data_ptr();
-  args.source_scale = sources > 0 ? static_cast<const float*>(pointer(before)) : nullptr;
-  args.row_scale = static_cast<const float*>(pointer(after));
-  args.reduce = Reduce::sum;
-  run(launch_scaled_sum, args, work, kLaneBytes);
-  return out;
-}
-
 Tensor neighbor_extreme_grad_cuda(const Tensor& grad_in, const Tensor& arg_in, const Tensor& indptr,
                                   const Tensor& indices, const MaybeTensor& edge_ids,
                                   const MaybeTensor& edge_weight, const MaybeTensor& t_indptr,
@@ -296,15 +260,14 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int piece) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, small, piece, chunk_runs};
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, small, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("neighbor_aggregate", &gpuprims::boxed_aggregate<gpuprims::neighbor_aggregate_cuda>);
   m.impl("_neighbor_aggregate",
          &gpuprims::boxed_plain_aggregate<gpuprims::neighbor_aggregate_cuda>);
-  m.impl("_scaled_aggregate", TORCH_BOX(&gpuprims::scaled_aggregate_cuda));
   m.impl("neighbor_extreme_grad", TORCH_BOX(&gpuprims::neighbor_extreme_grad_cuda));
   m.impl("sddmm", TORCH_BOX(&gpuprims::sddmm_cuda));
   m.impl("_aggregate_plan", TORCH_BOX(&gpuprims::aggregate_plan_cuda));

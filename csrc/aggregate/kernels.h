@@ -18,13 +18,11 @@ struct AggregateArgs {
   void* out;                // [rows, features]
   void* arg_out;            // max and min: [rows, features], or null
   Reduce reduce;
-  const float* source_scale;  // [columns], or null: factors of the rows of x; scaled_sum alone
-  const float* row_scale;     // [rows], or null: of the results, by row of the output
-  const int* flag;            // kBad*; null: the data is known to be good
-  const int64_t* starts;      // [units + 1] pairs: row, and where its edges begin
+  const int* flag;        // kBad*; null: the data is known to be good
+  const int64_t* starts;  // [units + 1]
   const int64_t* hub_count;
-  const int64_t* hubs;        // rows
-  void* partial;              // [edges / chunk, features] in the accumulator's type: chunks of hubs
+  const int64_t* hubs;  // rows
+  void* partial;        // [edges / kChunk, features] in the accumulator's type: chunks of hubs
   int32_t* partial_position;  // the same, max and min alone: edge within the chunk
 };
 
@@ -60,15 +58,15 @@ cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_
 
 using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
                                       cudaStream_t);
-AggregateLauncher launch_sum, launch_scaled_sum, launch_weighted_sum, launch_extreme,
-    launch_weighted_extreme, launch_extreme_grad, launch_narrow,
+AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
+    launch_extreme_grad, launch_narrow,
     launch_combine;  // the last two by the others
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {
   if (launcher == launch_extreme_grad) return kGradRowWarps;
-  const bool sum = launcher == launch_sum && args.reduce == Reduce::sum;
-  return sum && takes_vectors(load_bytes, args) ? kMostRowWarps : kWeightedRowWarps;
+  return launcher == launch_sum && takes_vectors(load_bytes, args) ? kMostRowWarps
+                                                                   : kWeightedRowWarps;
 }
 
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,

@@ -4,15 +4,10 @@
 
 namespace gpuprims {
 
-enum class Mode { sum, scaled_sum, weighted_sum, extreme, weighted_extreme, extreme_grad };
+enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // small: more edges in flight, for graphs of few warps.
 enum class Shape { usual, small };
-
-// A row, and where its edges begin: of the plan's starts.
-struct RunStart {
-  int64_t row, edge;
-};
 
 // The columns of one lane in one tile.
 struct Lanes {

@@ -1,7 +1,7 @@
-// Sums and means without weights of features below 16 bytes, where a row of x is few elements:
-// lanes lie over edges, and a column is a pass of its own. A warp gathers the edges of its short
-// rows into shared memory, side by side and coalesced; then each lane adds a row's, in order. The
-// tree of a sum is row_warp.cuh's: a group is a lane.
+// Sums and means without weights of features below 16 bytes, where a row of x is few elements: lanes
+// lie over edges, and a column is a pass of its own. A warp gathers the edges of its short rows into
+// shared memory, side by side and coalesced; then each lane adds a row's, in order. The tree of a sum
+// is row_warp.cuh's: a group is a lane.
 #include "aggregate/rows.cuh"
 
 namespace gpuprims {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int64_t first = warp * deal.warp_units;
   if (first >= deal.units) return;
   const int64_t last = std::min(first + deal.warp_units, deal.units);
-  const int64_t row0 = a.starts[2 * first], row1 = a.starts[2 * last];
+  const int64_t row0 = a.starts[first], row1 = a.starts[last];
   if (deal.long_rows) walk_long_rows(group, deal, first, row0, row1);
   walk_short_rows(group, row0, row1, deal.long_degree, gathered[threadIdx.x / 32]);
 }
@@ -153,9 +153,9 @@ cudaError_t launch_narrow(Dtype dtype, const AggregatePlan& plan, const Aggregat
                           cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const auto code = launch(aggregate_narrow,
-                             {dim3(static_cast<unsigned>(plan.blocks), tiles), dim3(32 * kWarps)},
-                             stream, args, dealing_of(plan, tile), dtype);
+    const auto code =
+        launch(aggregate_narrow, {dim3(static_cast<unsigned>(plan.blocks), tiles), dim3(32 * kWarps)},
+               stream, args, dealing_of(plan, tile), dtype);
     if (code != cudaSuccess) return code;
   }
   return plan.hubs ? launch_combine(dtype, plan, args, stream) : cudaSuccess;

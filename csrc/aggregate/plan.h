@@ -32,9 +32,6 @@ constexpr int kChunkRuns = 24;
 // b / kChunk, which no other has.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kHubDegree = 2 * kChunk;
-// A chunk is added in pieces of kWayEdges for each of the partial sums of a row: in small graphs,
-// whose time is that of their longest chunk, a chunk is a piece.
-constexpr int64_t kWayEdges = 64;
 // From here on a whole warp walks a row, where its features leave it more than one group.
 constexpr int64_t kLongDegree = 64;
 
@@ -45,7 +42,7 @@ constexpr int64_t kMostGridY = 65535;
 constexpr int64_t kMostStride = int64_t(1) << 31;  // bytes between rows: kernels multiply 32 bits
 
 // The plan tensor of a graph, int64: [kPlanHeader] hubs and nothing else so far; starts
-// [units + 1] pairs, of a row and where its edges begin; rows that are hubs [edges / kHubDegree];
+// [units + 1]; rows that are hubs [edges / kHubDegree];
 // and where rows are scheduled, order [rows]: row i of indptr is row order[i] of the output.
 // torch_gpuprims/aggregate_plan.py writes it.
 constexpr int64_t kPlanHeader = 4;
@@ -58,18 +55,12 @@ constexpr int64_t count_units(int64_t rows, int64_t edges) {
   return ceil_div(edges + kRowCost * rows, kUnit);
 }
 
-// Edges of a piece where a row has 2^log_ways partial sums.
-constexpr int64_t piece_edges(int log_ways, int64_t element_bytes) {
-  const bool whole = log_ways == 0 || element_bytes < 4 || (kWayEdges << log_ways) > kChunk;
-  return whole ? kChunk : kWayEdges << log_ways;
-}
-
 struct PlanLayout {
   int64_t starts, hubs, order, size;  // in elements; size without order
 };
 
 constexpr PlanLayout plan_layout(int64_t rows, int64_t edges) {
-  const int64_t hubs = kPlanHeader + 2 * (count_units(rows, edges) + 1);
+  const int64_t hubs = kPlanHeader + count_units(rows, edges) + 1;
   const int64_t order = hubs + edges / kHubDegree;
   return {kPlanHeader, hubs, order, order};
 }
@@ -78,7 +69,6 @@ struct AggregatePlan {
   int load_bytes;  // one load of features: 16, 4 or an element. Speed depends on it, bits never do
   int tile_lanes;  // 16 bytes of columns each: a tile's width
   int64_t tiles;   // blockIdx.y, tiles outermost
-  int64_t chunk;   // edges of a hub's chunks; a hub has two or more
   int log_ways;    // partial sums of a long row: 1, or all groups of a warp
   int64_t long_degree;  // rows from here are walked by the warp
   int64_t units, warp_units;

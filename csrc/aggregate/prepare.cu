@@ -27,10 +27,7 @@ __global__ void __launch_bounds__(256)
     // The units whose first row this one is: those after the row before, up to its own.
     const int64_t from = row > 0 ? (before + kRowCost * (row - 1)) / kUnit + 1 : 0;
     const int64_t to = row < csr.rows ? (begin + kRowCost * row) / kUnit : units;
-    for (int64_t unit = from; unit <= to; ++unit) {
-      plan[at.starts + 2 * unit] = row;
-      plan[at.starts + 2 * unit + 1] = begin;
-    }
+    for (int64_t unit = from; unit <= to; ++unit) plan[at.starts + unit] = row;
     if (row > 0 && begin - before >= kHubDegree) {
       // The order of hubs in the list differs from run to run; the results do not depend on it.
       const auto slot =

@@ -27,14 +27,11 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShape>> {
   int begin, end;  // edges of the row at hand
   int next;        // end of the row behind it, read early
 
-  __device__ RowStream(Group& g, RunStart from, RunStart to, int longest)
-      : group(g),
-        a(g.a),
-        long_degree(longest),
-        first(from.row),
-        rows(static_cast<int>(to.row - from.row)) {
-    origin = from.edge & ~static_cast<int64_t>(kFlight - 1);
-    begin = end = static_cast<int>(from.edge - origin);
+  __device__ RowStream(Group& g, int64_t row0, int64_t row1, int longest)
+      : group(g), a(g.a), long_degree(longest), first(row0), rows(static_cast<int>(row1 - row0)) {
+    const int64_t from = load_int(a.csr.indptr, a.csr.wide_offsets, first);
+    origin = from & ~static_cast<int64_t>(kFlight - 1);
+    begin = end = static_cast<int>(from - origin);
     next = end_of(0);
   }
 

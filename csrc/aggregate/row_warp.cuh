@@ -6,9 +6,9 @@
 // groups. A row of less than kLongDegree edges, or any row where W is 1, is added in order,
 // starting from +0. A longer one has W partial sums: edge number e goes to sum e mod W, and a
 // butterfly (distances 1, 2, .. W / 2 in sums) adds them. A row of at least kHubDegree edges is cut
-// every kChunk, each chunk is added as a long row is, and the chunks are added in order. What is
-// added as a long row is cut every piece_edges, and its pieces are added in order. Which lane holds
-// which column, how wide its loads and tiles are and how many edges are in flight changes no bit.
+// every kChunk, each chunk is added as a long row is, and the chunks are added in order. Which lane
+// holds which column, how wide its loads and tiles are and how many edges are in flight changes no
+// bit.
 #pragma once
 #include "aggregate/lanes.cuh"
 
@@ -23,9 +23,7 @@ struct RowGroup {
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kScaled =
-      kMode == Mode::scaled_sum;  // rows of x, and results, have factors
-  static constexpr bool kPlain = kMode == Mode::sum || kScaled;
+  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
   static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
@@ -44,9 +42,9 @@ struct RowGroup {
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
   static constexpr int kThreads =
-      32 * (kMode == Mode::sum ? kMostRowWarps
-            : kGrad            ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
-                               : kWeightedRowWarps);
+      32 * (kPlain  ? kMostRowWarps
+            : kGrad ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
+                    : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -177,14 +175,6 @@ struct RowGroup {
     }
   }
 
-  // Of the rows of x, whose numbers are good.
-  __device__ __forceinline__ void load_factors(float (&factor)[kFlight],
-                                               const Index (&source)[kFlight]) const {
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u)
-      factor[u] = a.source_scale ? __ldg(a.source_scale + source[u]) : 1.0f;
-  }
-
   template <class Wanted>
   __device__ __forceinline__ void load_rows(Batch& batch, const Index (&source)[kFlight],
                                             const Wanted& wanted) const {
@@ -243,9 +233,7 @@ struct RowGroup {
 
   // Takes the edges of a batch whose bits are in `take`, in order; `first` is the number of edge 0,
   // `step` lies between two.
-  // `factor` has kFlight where rows of x have factors.
-  __device__ __forceinline__ void add(Batch& batch, unsigned take, int first, int step,
-                                      const float* factor = nullptr) {
+  __device__ __forceinline__ void add(Batch& batch, unsigned take, int first, int step) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now: ahead of a loop it would spill
 #pragma unroll
       for (int u = 0; u < kFlight * kRowWords; ++u)
@@ -259,9 +247,7 @@ struct RowGroup {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         const Acc element = batch.row[u][k / kVec][k % kVec];
-        if constexpr (kScaled) {
-          value[k] = fused(factor[u], element, value[k]);
-        } else if constexpr (kPlain) {
+        if constexpr (kPlain) {
           value[k] += element;
         } else if constexpr (kMode == Mode::weighted_sum) {
           value[k] = fused(batch.weight[u], element, value[k]);
@@ -276,16 +262,14 @@ struct RowGroup {
 
   // One edge of a row without weights; `edge` names it, where positions are wanted.
   template <bool kPositions>
-  __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge, float factor) {
+  __device__ __forceinline__ void add_row(Packed<T, kVec>& row, int edge) {
     if constexpr (sizeof(T) == 2) {  // unpacked here and now
 #pragma unroll
       for (int i = 0; i < Packed<T, kVec>::kWords; ++i) asm volatile("" : "+r"(row.word[i]));
     }
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) {
-      if constexpr (kScaled)
-        value[k] = fused(factor, row[k], value[k]);
-      else if constexpr (!kExtreme)
+      if constexpr (!kExtreme)
         value[k] += row[k];
       else if constexpr (kPositions)
         prefer(k, sign() * row[k], edge);
@@ -319,31 +303,6 @@ struct RowGroup {
   // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
   // (log_ways = 0).
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
-    if constexpr (!kExtreme && sizeof(T) >= 4) {  // any tree of extremes is the same
-
-      const int piece = static_cast<int>(piece_edges(log_ways, sizeof(T)));
-      if (length >= 2 * piece) {
-        reduce_piece(begin, piece, log_ways);
-        Acc sum[kOwned];
-#pragma unroll
-        for (int k = 0; k < kOwned; ++k) sum[k] = value[k];
-#pragma unroll 1
-        for (int from = piece; from < length;) {
-          const int edges = length - from < 2 * piece ? length - from : piece;
-          reduce_piece(begin + from, edges, log_ways);
-#pragma unroll
-          for (int k = 0; k < kOwned; ++k) sum[k] += value[k];
-          from += edges;
-        }
-#pragma unroll
-        for (int k = 0; k < kOwned; ++k) value[k] = sum[k];
-        return;
-      }
-    }
-    reduce_piece(begin, length, log_ways);
-  }
-
-  __device__ __forceinline__ void reduce_piece(int64_t begin, int length, int log_ways) {
     const int way = log_ways > 0 ? lanes.group : 0;
     reduce_way(begin, length, way, log_ways);
     if (log_ways == 0) return;
@@ -378,14 +337,12 @@ struct RowGroup {
       const unsigned valid = left >= kFlight ? kAll : ~(~0u << left);
       Batch batch;
       gather(batch, next, valid, [&](int u) { return begin + from + (u << log_ways); });
-      float factor[kScaled ? kFlight : 1];
-      if constexpr (kScaled) load_factors(factor, next);
       // Indices of the next round arrive while this round's rows are on their way.
       fetch(next, begin, from + (kFlight << log_ways), length, ways);
       if (valid == kAll)
-        add(batch, kAll, from, ways, factor);
+        add(batch, kAll, from, ways);
       else
-        add(batch, valid, from, ways, factor);
+        add(batch, valid, from, ways);
     }
     if constexpr (kExtreme) {  // every edge of the group is -inf: its first one stands for it
 #pragma unroll
@@ -406,11 +363,9 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        // The usual kernel of sums leaves means to the scaled one.
-        if ((kScaled || kShape == Shape::small || kMode == Mode::weighted_sum) &&
-            a.reduce == Reduce::mean && degree > 0)
+        if (kMode == Mode::mean || ((kMode == Mode::weighted_sum || kShape == Shape::small) &&
+                                    a.reduce == Reduce::mean && degree > 0))
           v = quotient(v, static_cast<Acc>(degree));
-        if (kScaled && a.row_scale) v *= __ldg(a.row_scale + row);
         pack.v[j] = narrow<T>(v);
       }
       store<T, kVec>(static_cast<T*>(a.out) + place(row, i), pack);

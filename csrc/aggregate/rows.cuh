@@ -36,17 +36,17 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
       const int64_t mine = base + threadIdx.x % 32;
       const bool inside = mine >= 0 && mine < row1;
       const int64_t degree = inside ? offset(mine + 1) - offset(mine) : 0;
-      left = __ballot_sync(~0u, degree >= (mine < row0 ? 2 * deal.chunk : deal.long_degree));
+      left = __ballot_sync(~0u, degree >= (mine < row0 ? kHubDegree : deal.long_degree));
     }
 #pragma unroll 1
     for (; left != 0; left &= left - 1) {
       const int64_t row = base + __ffs(static_cast<int>(left)) - 1;
-      int number = 0, past = 1;  // chunks; a row of less than two is one
-      if (offset(row + 1) - offset(row) >= 2 * deal.chunk) {
+      int number = 0, past = 1;  // chunks; a row below kHubDegree is one
+      if (offset(row + 1) - offset(row) >= kHubDegree) {
         const int64_t ahead = first_unit * kUnit - offset(row) - kRowCost * row;  // of the row
-        if (row < row0) number = static_cast<int>(ceil_div(ahead, deal.chunk));
-        const int64_t end = ceil_div(ahead + deal.warp_units * kUnit, deal.chunk);
-        const int64_t chunks = (offset(row + 1) - offset(row)) / deal.chunk;
+        if (row < row0) number = static_cast<int>(ceil_div(ahead, kChunk));
+        const int64_t end = ceil_div(ahead + deal.warp_units * kUnit, kChunk);
+        const int64_t chunks = (offset(row + 1) - offset(row)) / kChunk;
         past = static_cast<int>(end < chunks ? end : chunks);
       }
       // With one way a chunk is a group's, and the groups take turns.
@@ -54,13 +54,13 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
       if (deal.log_ways == 0) number += group.lanes.group;
 #pragma unroll 1
       for (; number < past; number += step) {
-        const int64_t start = offset(row) + number * deal.chunk, rest = offset(row + 1) - start;
-        group.reduce_chunk(start, static_cast<int>(rest < 2 * deal.chunk ? rest : deal.chunk),
+        const int64_t start = offset(row) + number * kChunk, rest = offset(row + 1) - start;
+        group.reduce_chunk(start, static_cast<int>(rest < kHubDegree ? rest : kChunk),
                            deal.log_ways);
         if (deal.log_ways > 0 && group.lanes.group != 0) continue;
         const int64_t begin = offset(row), degree = offset(row + 1) - begin;
-        if (degree >= 2 * deal.chunk)
-          group.store_partial((begin + number * deal.chunk) / deal.chunk);
+        if (degree >= kHubDegree)
+          group.store_partial((begin + number * kChunk) / kChunk);
         else
           group.store_row(row, begin, degree);
       }
@@ -77,18 +77,16 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int groups = group.lanes.groups, mine = group.lanes.group;
   const int64_t last = first + deal.warp_units < deal.units ? first + deal.warp_units : deal.units;
   const auto start = [&](int64_t unit) {
-    const auto* const at =
-        reinterpret_cast<const long long*>(group.a.starts) + 2 * (unit < last ? unit : last);
-    return RunStart{__ldg(at), __ldg(at + 1)};
+    return __ldg(reinterpret_cast<const long long*>(group.a.starts) + (unit < last ? unit : last));
   };
-  if (deal.long_rows) walk_long_rows(group, deal, first, start(first).row, start(last).row);
-  const RunStart begin = start(first + deal.warp_units * mine / groups);
-  const RunStart end = start(first + deal.warp_units * (mine + 1) / groups);
-  if (begin.row >= end.row) return;
+  if (deal.long_rows) walk_long_rows(group, deal, first, start(first), start(last));
+  const int64_t row0 = start(first + deal.warp_units * mine / groups);
+  const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
+  if (row0 >= row1) return;
   if constexpr (!Group::kWeighted)
-    VectorStream<Group>(group, begin, end, deal.long_degree).walk(deal.long_degree);
+    VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
   else
-    RowStream<Group>(group, begin, end, deal.long_degree).walk();
+    RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }
 
 template <class T, int kVec, Mode kMode, class Index, Shape kShape>
@@ -143,7 +141,7 @@ __global__ void __launch_bounds__(32 * kRowWarps, 4)
   unsigned left = __ballot_sync(~0u, is_long && threadIdx.x % group.lanes.count == 0);
   if (inside && !is_long) {
     group.reset();
-    if (degree > 0) group.reduce_piece(begin, degree, 0);
+    if (degree > 0) group.reduce_chunk(begin, degree, 0);
     group.store_row(row, begin, degree);
   }
   __syncwarp();
@@ -167,7 +165,6 @@ inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
           plan.tile_lanes,
           plan.log_ways,
           static_cast<int>(plan.long_degree),
-          static_cast<int>(plan.chunk),
           plan.long_rows};
 }
 
@@ -201,7 +198,7 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::scaled_sum || kMode == Mode::extreme) {
+  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

@@ -24,13 +24,6 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
   m.def(
       "_neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor? "
       "edge_weight, int reduce, int promises, Tensor? plan) -> Tensor");
-  // out[d] = row_scale[d] * the sum over the edges e of row d of source_scale[indices[e]] *
-  // x[indices[e]], in float32 and rounded once; on CUDA alone, of features of whole 16 bytes and
-  // int32 indices (torch_gpuprims/aggregate_scaled.py). A gradient flows to x.
-  m.def(
-      "_scaled_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? source_scale, Tensor? "
-      "row_scale, Tensor? t_indptr, Tensor? t_indices, int promises, Tensor? plan, Tensor? t_plan) "
-      "-> Tensor");
   // The plan of a graph whose offsets were validated; on CUDA alone (elsewhere nothing reads it).
   m.def("_aggregate_plan(Tensor indptr, int edges) -> Tensor");
   // out[id of e] = <a[row of e], b[indices[e]]>; with arg, over the columns where arg[row of e] is

@@ -21,7 +21,7 @@ template <class T, int kVec, Mode kMode, Shape kShape>
 struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   using Group = RowGroup<T, kVec, kMode, int32_t, kShape>;
   using Row = Packed<T, kVec>;
-  static constexpr int kFlight = Group::kFlight;
+  static constexpr int kFlight = Group::kFlight < 32 ? Group::kFlight : 8;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
   static constexpr int kPart = 4;
@@ -43,13 +43,16 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   int at;                // the batch's first edge
   const int32_t* ahead;  // indices of the batch to come
 
-  __device__ VectorStream(Group& g, RunStart begin, RunStart past, int long_degree)
-      : group(g), a(g.a), from(begin.edge), rows(static_cast<int>(past.row - begin.row)) {
-    const int64_t row0 = begin.row;
-    const int64_t before = load_int(a.csr.indptr, a.csr.wide_offsets, past.row - 1);
-    const bool drop = past.edge - before >= long_degree;
+  __device__ VectorStream(Group& g, int64_t row0, int64_t row1, int long_degree)
+      : group(g),
+        a(g.a),
+        from(load_int(g.a.csr.indptr, g.a.csr.wide_offsets, row0)),
+        rows(static_cast<int>(row1 - row0)) {
+    const int64_t before = load_int(a.csr.indptr, a.csr.wide_offsets, row1 - 1);
+    const int64_t past = load_int(a.csr.indptr, a.csr.wide_offsets, row1);
+    const bool drop = past - before >= long_degree;
     rows -= drop;
-    last = static_cast<int>(drop ? before : past.edge);
+    last = static_cast<int>(drop ? before : past);
     offsets = static_cast<const int*>(a.csr.indptr) + (a.csr.wide_offsets ? 2 * row0 : row0);
     order = a.csr.order ? reinterpret_cast<const int*>(a.csr.order + row0) : nullptr;
     out = static_cast<T*>(a.out) + g.place(order ? 0 : row0, 0);
@@ -66,26 +69,16 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     return __ldg(at_offset(offsets, which + 1, a.csr.wide_offsets ? 8 : 4));
   }
 
-  // What `place` counts from.
-  __device__ __forceinline__ int64_t first_place() const {
-    return order ? 0 : (offsets - static_cast<const int*>(a.csr.indptr)) >> a.csr.wide_offsets;
-  }
-
   template <bool kEmpty, bool kPositions>
   __device__ __forceinline__ void store_row() const {
     if (place >= places) return;
     Pack<T, kVec> pack;
-    [[maybe_unused]] float factor = 1;
-    if constexpr (Group::kScaled && !kEmpty)
-      if (a.row_scale) factor = __ldg(a.row_scale + first_place() + place);
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
       if constexpr (kEmpty) v = 0;
-      if constexpr (Group::kScaled && !kEmpty) {
-        if (a.reduce == Reduce::mean) v = quotient(v, static_cast<typename Group::Acc>(degree));
-        v *= factor;
-      }
+      if constexpr (kMode == Mode::mean && !kEmpty)
+        v = quotient(v, static_cast<typename Group::Acc>(degree));
       if constexpr (kMode == Mode::extreme && !kEmpty)
         if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
@@ -187,15 +180,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
                                    ? row_of_x(source[u], stride)
                                    : reinterpret_cast<const T*>(kNotNumbers<sizeof(T)>));
       }
-      float factor[kFlight];
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) factor[u] = 1;
-      if (Group::kScaled && a.source_scale) {
-#pragma unroll
-        for (int u = 0; u < kFlight; ++u)
-          if (static_cast<unsigned>(source[u]) < columns)
-            factor[u] = __ldg(a.source_scale + source[u]);
-      }
       ahead += kFlight;
       load_indices(source, at + kFlight);
       // Edges from the batch's start to the row's end; whether some of a part's edges ends it is
@@ -206,11 +190,11 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         if (left > part + kPart) [[likely]] {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u)
-            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
+            group.template add_row<kPositions>(batch[u], at + u);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            group.template add_row<kPositions>(batch[u], at + u, factor[u]);
+            group.template add_row<kPositions>(batch[u], at + u);
             if (left == u + 1) {
               store_row<false, kPositions>();
               reset();

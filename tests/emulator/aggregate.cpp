@@ -55,11 +55,7 @@ Dtype tag() {
                                      : Dtype::bf16;
 }
 
-enum class Op { sum, mean, max, min, grad, scaled };
-
-// Of Op::scaled; products and sums with small integers are exact.
-float source_factor(int64_t source) { return 0.5f * static_cast<float>(1 + source % 3); }
-float row_factor(int64_t row) { return static_cast<float>(1 + row % 2); }
+enum class Op { sum, mean, max, min, grad };
 
 template <class T>
 struct Result {
@@ -115,10 +111,6 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
                 : op == Op::max ? Reduce::max
                 : op == Op::min ? Reduce::min
                                 : Reduce::sum;
-  std::vector<float> before(g.columns), after(rows);
-  for (int64_t c = 0; c < g.columns; ++c) before[c] = source_factor(c);
-  for (int64_t row = 0; row < rows; ++row) after[row] = row_factor(row);
-  if (op == Op::scaled) args.source_scale = before.data(), args.row_scale = after.data();
   AggregateFacts facts;
   facts.sources = g.columns;
   facts.checked = facts.planned = v.planned;
@@ -135,10 +127,9 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   const int width =
       pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes, features * bytes);
   AggregateLauncher* const launcher =
-      op == Op::grad     ? launch_extreme_grad
-      : op == Op::scaled ? launch_scaled_sum
-      : extreme          ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
-                         : (weight.empty() ? launch_sum : launch_weighted_sum);
+      op == Op::grad ? launch_extreme_grad
+      : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
+                     : (weight.empty() ? launch_sum : launch_weighted_sum);
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = (op == Op::sum || op == Op::mean) && weight.empty() && takes_vectors(width, args);
   facts.narrow = launcher == launch_sum && takes_narrow(tag<T>(), width, args);
@@ -184,7 +175,6 @@ Result<T> reference(const Graph& g, const std::vector<T>& x, int64_t features,
         const bool bad = source < 0 || source >= g.columns;
         double message = bad ? NAN : widen(x[source * features + f]);
         if (!weight.empty()) message *= widen(weight[id]);
-        if (op == Op::scaled && !bad) message *= source_factor(source);
         if (op == Op::grad && !bad && arg[source * features + f] != id) continue;
         sum += message;
         const double candidate = op == Op::min ? -message : message;
@@ -192,7 +182,6 @@ Result<T> reference(const Graph& g, const std::vector<T>& x, int64_t features,
       }
       const int64_t degree = g.indptr[row + 1] - g.indptr[row], at = row * features + f;
       if (op == Op::mean && degree > 0) sum /= static_cast<double>(degree);
-      if (op == Op::scaled) sum *= row_factor(row);
       if (extreme) sum = degree == 0 ? 0 : op == Op::min ? -best : best;
       result.out[at] = from_double<T>(sum);
       if (extreme) result.arg[at] = chosen;
@@ -257,7 +246,7 @@ void check(int kind, int64_t features, std::mt19937& random) {
   if (random() % 4 == 0 && !x.empty()) x[random() % x.size()] = from_double<T>(NAN);
   std::vector<int64_t> arg(g.columns * features);
   for (auto& id : arg) id = edges > 0 ? static_cast<int64_t>(random() % edges) : -1;
-  const auto any = [&] {
+  const auto variant = [&] {
     Variant v;
     v.wide_offsets = random() % 3 == 0;
     v.wide_indices = random() % 4 == 0;
@@ -266,22 +255,11 @@ void check(int kind, int64_t features, std::mt19937& random) {
     v.offset = random() % 2 ? static_cast<int64_t>(random() % 4) : 0;
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
-    v.tuning = {tiles[random() % 4],
-                units[random() % 6],
-                static_cast<int64_t>(random() % 4),
-                static_cast<int>(random() % 3) - 1,
-                static_cast<int>(random() % 3) - 1,
-                static_cast<int>(random() % 6) - 1};
+    v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
+                static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
     return v;
   };
-  for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad, Op::scaled}) {
-    if (op == Op::scaled && (!weight.empty() || sizeof(T) == 8 || features * sizeof(T) % 16 != 0))
-      continue;
-    const auto variant = [&] {
-      Variant v = any();
-      if (op == Op::scaled) v.wide_indices = false, v.offset = 0;
-      return v;
-    };
+  for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {
     const std::string what = "op " + std::to_string(static_cast<int>(op)) + ", graph " +
                              std::to_string(kind) + ", features " + std::to_string(features);
     const auto first = run(g, x, features, weight, op, arg, variant(), random);
