@@ -88,7 +88,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
   const int groups = 32 / plan.tile_lanes;
   // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
-  // Those with hubs as many as fit at once: amazon_computers is 7 % faster so.
+  // Those with hubs as many as fit at once: amazon_computers is 6 % faster so.
   plan.hubs = !facts.no_hubs && edges >= kHubDegree;
   const int64_t warps = small && plan.hubs ? 16 : 80;
   const int64_t wanted = plan.units * plan.tiles / (warps * int64_t(facts.sms) * groups);
