@@ -12,7 +12,7 @@ import torch
 from bench import graphs, harness
 from torch_gpuprims import Graph, _native, neighbor_aggregate
 
-#: (tile bytes, units a group, warps a block, runs of a shared chunk, deep); 0: the plan's choice.
+#: (tile bytes, units a group, warps a block, runs of a shared chunk, small); 0: the plan's choice.
 VARIANTS = (
     (0, 0, 0, 0, 0), (128, 0, 0, 0, 0), (256, 0, 0, 0, 0), (512, 0, 0, 0, 0), (0, 2, 0, 0, 0),
     (0, 8, 0, 0, 0), (0, 16, 0, 0, 0), (0, 0, 0, -1, 0), (0, 0, 0, 24, 0),
@@ -29,10 +29,10 @@ POINTS = (
 )  # fmt: skip
 
 
-def tune(tile: int, units: int, warps: int, chunk: int, deep: int) -> None:
+def tune(tile: int, units: int, warps: int, chunk: int, small: int) -> None:
     library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
     sizes = (ctypes.c_int64(value) for value in (tile, units, warps))
-    library.gpuprims_tune_aggregate(*sizes, chunk, deep)
+    library.gpuprims_tune_aggregate(*sizes, chunk, small)
 
 
 def each_graph(
@@ -53,7 +53,7 @@ def features(rows: int, width: int, dtype: str, device: str) -> torch.Tensor:
 
 def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
     titles = [",".join(map(str, v)) for v in VARIANTS]
-    print(f"{'us; tile,units,warps,chunk,deep:':>40}" + "".join(f"{title:>16}" for title in titles))
+    print(f"{'us; tile,units,warps,chunk,small:':>40}" + "".join(f"{title:>16}" for title in titles))
     for name, graph, indptr in each_graph(options, tuple(dict.fromkeys(p[0] for p in POINTS))):
         ordered = None
         for _, width, dtype, reordered in (p for p in POINTS if p[0] == name):

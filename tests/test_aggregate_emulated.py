@@ -8,7 +8,7 @@ from emulate import HERE, ROOT, compile_program, on_the_host, run
 pytestmark = on_the_host
 
 KERNELS = (
-    "combine", "extreme", "extreme_grad", "prepare", "sum", "weighted_extreme", "weighted_sum",
+    "combine", "extreme", "extreme_grad", "narrow", "prepare", "sum", "weighted_extreme", "weighted_sum",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 // Tensors -> plan -> launches.
 #include "aggregate/boxed.h"
+#include "aggregate/choose.h"
 #include "aggregate/kernels.h"
 #include "common/cuda_stable.h"
 
@@ -85,7 +86,8 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = launcher == launch_sum && args.reduce == Reduce::sum && takes_vectors(width, args);
+  facts.plain = launcher == launch_sum && takes_vectors(width, args);
+  facts.narrow = launcher == launch_sum && takes_narrow(dtype, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
   facts.tuning = tuning();
@@ -258,8 +260,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int deep) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, deep, chunk_runs};
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, small, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

@@ -2,7 +2,7 @@
 // ctypes.
 #include <cstdio>
 
-#include "aggregate/plan.h"
+#include "aggregate/choose.h"
 
 // `promises` as in the raw op: 1 validated, 2 no hub. Writes at most `size` bytes of text into
 // `text`.
@@ -19,6 +19,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregat
   facts.no_long = promises & 8;
   facts.scheduled = scheduled;
   facts.plain = pick_load_bytes(type, 0, width, width) == kLaneBytes;
+  facts.narrow = type != Dtype::f64 && width < kLaneBytes;
   facts.sms = sms;
   facts.tuning = read_aggregate_tuning();
   const AggregatePlan p =

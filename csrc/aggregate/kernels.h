@@ -45,6 +45,12 @@ inline bool takes_vectors(int load_bytes, const AggregateArgs& args) {
          !(args.csr.order && args.csr.rows >> 31);
 }
 
+// Whether lanes lie over edges: rows of few elements, that no kernel of vectors takes.
+inline bool takes_narrow(Dtype dtype, int load_bytes, const AggregateArgs& args) {
+  return dtype != Dtype::f64 && load_bytes < kLaneBytes &&
+         args.features * dtype_bytes(dtype) < kLaneBytes && !args.csr.wide_indices;
+}
+
 // Raises flags (with check_ids for indices and ids too); where `plan` is not null, writes the plan
 // tensor of the graph there.
 cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_ids,
@@ -53,7 +59,8 @@ cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_
 using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
                                       cudaStream_t);
 AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
-    launch_extreme_grad, launch_combine;  // combine: of hubs, by the others
+    launch_extreme_grad, launch_narrow,
+    launch_combine;  // the last two by the others
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {

@@ -6,8 +6,8 @@ namespace gpuprims {
 
 enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
-// deep: many edges in flight, for graphs of few warps.
-enum class Shape { usual, deep };
+// small: more edges in flight, for graphs of few warps.
+enum class Shape { usual, small };
 
 // The columns of one lane in one tile.
 struct Lanes {

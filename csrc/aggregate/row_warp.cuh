@@ -33,9 +33,8 @@ struct RowGroup {
   static constexpr int kWords =
       (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
       (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
-  // Deep: as many as 255 registers hold; the time of a graph of few warps is that of its longest
-  // row, whose batches are a latency each.
-  static constexpr int kFlight = kShape == Shape::deep              ? 32
+  // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
+  static constexpr int kFlight = kShape == Shape::small             ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
@@ -43,10 +42,9 @@ struct RowGroup {
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
   static constexpr int kThreads =
-      32 * (kShape == Shape::deep ? kDeepRowWarps
-            : kPlain              ? kMostRowWarps
-            : kGrad               ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
-                                  : kWeightedRowWarps);
+      32 * (kPlain  ? kMostRowWarps
+            : kGrad ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
+                    : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
@@ -365,8 +363,8 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         Acc v = value[i * kVec + j];
         if constexpr (kExtreme) v = degree == 0 ? Acc(0) : a.reduce == Reduce::min ? -v : v;
-        if (kMode == Mode::mean ||
-            (kMode == Mode::weighted_sum && a.reduce == Reduce::mean && degree > 0))
+        if (kMode == Mode::mean || ((kMode == Mode::weighted_sum || kShape == Shape::small) &&
+                                    a.reduce == Reduce::mean && degree > 0))
           v = quotient(v, static_cast<Acc>(degree));
         pack.v[j] = narrow<T>(v);
       }

@@ -16,6 +16,7 @@ struct Dealing {
   int tile_lanes;
   int log_ways;  // groups that walk a long row together
   int long_degree;
+  int chunk;       // of hubs, which have two or more
   bool long_rows;  // there may be some
 };
 
@@ -119,23 +120,68 @@ __global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThr
   }
 }
 
+// Small graphs: a group a row, and whole warps for the long ones among them. No list of runs is
+// looked at, and the code is short: that of a launch's first instructions comes from L2.
+template <class T, int kVec, Mode kMode, class Index>
+__global__ void __launch_bounds__(32 * kRowWarps, 4)
+    aggregate_small(const __grid_constant__ AggregateArgs a, const Dealing deal) {
+  RowGroup<T, kVec, kMode, Index, Shape::small> group(a, deal.first_tile + blockIdx.y,
+                                                      deal.tile_lanes);
+  const auto offset = [&](int64_t row) { return load_int(a.csr.indptr, a.csr.wide_offsets, row); };
+  const int64_t warp = static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / 32;
+  const int64_t row = warp * group.lanes.groups + group.lanes.group;
+  const bool inside = row < a.csr.rows;
+  if (a.flag && *a.flag) {
+    if (inside) group.fill_row(row);
+    return;
+  }
+  const int64_t begin = inside ? offset(row) : 0;
+  const int degree = inside ? static_cast<int>(offset(row + 1) - begin) : 0;
+  const bool is_long = degree >= deal.long_degree;
+  unsigned left = __ballot_sync(~0u, is_long && threadIdx.x % group.lanes.count == 0);
+  if (inside && !is_long) {
+    group.reset();
+    if (degree > 0) group.reduce_chunk(begin, degree, 0);
+    group.store_row(row, begin, degree);
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (; left != 0; left &= left - 1) {
+    const int lane = __ffs(static_cast<int>(left)) - 1;
+    const int64_t from = __shfl_sync(~0u, begin, lane);
+    const int edges = __shfl_sync(~0u, degree, lane);
+    group.reduce_chunk(from, edges, deal.log_ways);
+    if (group.lanes.group == 0)
+      group.store_row(warp * group.lanes.groups + lane / group.lanes.count, from, edges);
+  }
+}
+
+inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
+  return {plan.units,
+          first_tile,
+          static_cast<int>(plan.warp_units),
+          plan.chunk_runs ? plan.chunk_runs : plan.warps,
+          plan.chunk_runs > 0,
+          plan.tile_lanes,
+          plan.log_ways,
+          static_cast<int>(plan.long_degree),
+          plan.long_rows};
+}
+
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
 cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const Dealing deal{plan.units,
-                       tile,
-                       static_cast<int>(plan.warp_units),
-                       plan.chunk_runs ? plan.chunk_runs : plan.warps,
-                       plan.chunk_runs > 0,
-                       plan.tile_lanes,
-                       plan.log_ways,
-                       static_cast<int>(plan.long_degree),
-                       plan.long_rows};
-    const auto code = launch(aggregate_rows<T, kVec, kMode, Index, kShape>,
+    const auto kernel = [] {
+      if constexpr (kShape == Shape::small)
+        return aggregate_small<T, kVec, kMode, Index>;
+      else
+        return aggregate_rows<T, kVec, kMode, Index, kShape>;
+    }();
+    const auto code = launch(kernel,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},
-                             stream, args, deal);
+                             stream, args, dealing_of(plan, tile));
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -147,8 +193,8 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
   if constexpr (sizeof(T) < 8) {  // float64 is not worth a second kernel
     constexpr int kFull = kLaneBytes / sizeof(T);
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
-      if (takes_vectors(plan.load_bytes, args) && plan.deep)
-        return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
+      if (takes_vectors(plan.load_bytes, args) && plan.small)
+        return launch_rows<T, kFull, kMode, int32_t, Shape::small>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }

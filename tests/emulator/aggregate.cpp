@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "aggregate/choose.h"
 #include "aggregate/elements.cuh"
 #include "aggregate/kernels.h"
 #include "simt.h"
@@ -130,7 +131,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
       : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
                      : (weight.empty() ? launch_sum : launch_weighted_sum);
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = op == Op::sum && weight.empty() && takes_vectors(width, args);
+  facts.plain = (op == Op::sum || op == Op::mean) && weight.empty() && takes_vectors(width, args);
+  facts.narrow = launcher == launch_sum && takes_narrow(tag<T>(), width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);

@@ -1,0 +1,150 @@
+// Shape, dtype and alignment -> widths, grid and workspace. Pure host code.
+#pragma once
+#include <cstdlib>
+
+#include "aggregate/plan.h"
+
+namespace gpuprims {
+
+constexpr int64_t kGroupUnits = 4;  // a group's, in graphs that fill the GPU: 128 of work
+constexpr int64_t kShortUnits = 3;  // where rows are of less than kShortRows edges
+constexpr int64_t kShortRows = 8;
+constexpr int64_t kDenseUnits = 8;   // where rows are long, or scheduled
+constexpr int64_t kWholeUnits = 16;  // and each is one group's
+
+constexpr int64_t kNarrowUnits = 32;  // a warp's, where features are narrow
+constexpr int64_t kSmallUnits = 160;  // of a multiprocessor, in graphs that are called small
+constexpr int64_t kSmallRows = 64;    // and each group's of a multiprocessor's warps
+
+// What the environment forces, for timing variants side by side; results do not depend on it.
+struct AggregateTuning {
+  int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
+  int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
+  int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
+  int small = 0;            // GPUPRIMS_AGGREGATE_SMALL: 1 or -1, the kernel of small graphs or not
+  int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
+};
+
+inline AggregateTuning read_aggregate_tuning() {
+  const auto number = [](const char* name) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<int64_t>(std::atoll(text)) : int64_t(0);
+  };
+  const int64_t tile = number("GPUPRIMS_AGGREGATE_TILE");
+  return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
+          std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
+          std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 1)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
+}
+
+// What a plan is made of beside sizes.
+struct AggregateFacts {
+  int64_t sources = 0;             // rows of x
+  bool checked = false;            // the graph was validated
+  bool no_hubs = false;            // no row is a hub
+  bool no_long = false;            // no row has kLongDegree edges
+  bool planned = false;            // a plan tensor is there
+  bool scheduled = false;          // and orders the rows
+  bool positions = false;          // max and min
+  int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
+  bool narrow = false;             // features of a sum without weights are few, and no vectors
+  bool plain = false;              // a sum without weights, in whole vectors
+  int sms = 132;
+  int64_t cache_bytes = 50 << 20;  // L2
+  AggregateTuning tuning;
+};
+
+// A tile of all columns, up to 512 bytes, reads the indices once. Narrower tiles pay where they
+// keep a slice of x in L2, which is 1 to 4 times smaller, and rows are read often; and where x is
+// far larger than L2: with two groups in a warp more rows are under way (uniform, 6 % at F=128).
+inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const AggregateFacts& facts) {
+  constexpr int64_t kWide = 32 * kLaneBytes;
+  if (row_bytes < kWide) return kWide;
+  if (facts.tuning.tile_bytes) return facts.tuning.tile_bytes;
+  const int64_t table = facts.sources * row_bytes;
+  const int64_t held = facts.cache_bytes + facts.cache_bytes / 4;
+  const bool dense = edges >= 64 * std::max<int64_t>(facts.sources, 1);
+  if (dense && table > held && table <= 4 * facts.cache_bytes)
+    return facts.sources * 256 <= held ? 256 : 128;
+  const bool far = table > 4 * facts.cache_bytes && edges >= 16 * facts.sources;
+  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return 256;
+  return kWide;
+}
+
+inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, int64_t edges,
+                                    int64_t features, const AggregateFacts& facts) {
+  AggregatePlan plan{};
+  plan.load_bytes = load_bytes;
+  const int64_t row_bytes = std::max<int64_t>(features, 1) * dtype_bytes(dtype);
+  // A function of the row's bytes alone, as the tree of a sum is; a narrower tile keeps it.
+  for (int lanes = lanes_for(row_bytes); lanes < 32; lanes *= 2) ++plan.log_ways;
+  plan.long_degree = plan.log_ways > 0 ? kLongDegree : kHubDegree;
+  const int64_t tile_bytes = pick_tile_bytes(row_bytes, edges, facts);
+  plan.tile_lanes = lanes_for(std::min(row_bytes, tile_bytes));
+  plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
+  plan.units = count_units(rows, edges);
+  const bool sparse = edges < kLongDegree * rows;
+  const bool small = plan.units * plan.tiles <= kSmallUnits * facts.sms;
+  const int groups = 32 / plan.tile_lanes;
+  // Small graphs take smaller runs: as many warps as the GPU holds, four times over.
+  // Those with hubs as many as fit at once: amazon_computers is 6 % faster so.
+  plan.hubs = !facts.no_hubs && edges >= kHubDegree;
+  const int64_t warps = small && plan.hubs ? 16 : 80;
+  const int64_t wanted = plan.units * plan.tiles / (warps * int64_t(facts.sms) * groups);
+  const int64_t most_units = !sparse && plan.log_ways == 0 ? kWholeUnits
+                             : !sparse || facts.scheduled  ? kDenseUnits
+                             : edges < kShortRows * rows   ? kShortUnits
+                                                           : kGroupUnits;
+  int64_t group_units = std::clamp<int64_t>(wanted, 1, most_units);
+  if (facts.tuning.group_units) group_units = facts.tuning.group_units;
+  plan.warp_units = group_units * groups;
+  const int64_t runs = ceil_div(plan.units, plan.warp_units);
+  const bool share = facts.scheduled || (sparse && plan.hubs);
+  plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
+  if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
+  plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
+  plan.small = dtype == Dtype::f32 && facts.plain && !plan.hubs &&
+               (facts.tuning.small ? facts.tuning.small > 0
+                                   : small && rows * plan.tiles <= kSmallRows * facts.sms * groups);
+  const int most = facts.most_warps;
+  plan.warps = plan.chunk_runs ? most : kRowWarps;
+  if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
+  plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
+  if (plan.chunk_runs)
+    plan.blocks = std::min<int64_t>(plan.blocks, facts.sms * int64_t(most / plan.warps));
+  if (plan.small) {
+    plan.chunk_runs = 0;
+    plan.warps = kRowWarps;
+    plan.blocks = ceil_div(rows, int64_t(groups) * plan.warps);
+  }
+  if (facts.narrow) {
+    plan.narrow = true;
+    plan.tiles = features;
+    plan.chunk_runs = 0;
+    plan.warps = kWarps;
+    plan.warp_units = std::clamp<int64_t>(plan.units / (48 * int64_t(facts.sms)), 2, kNarrowUnits);
+    if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
+    plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
+  }
+  if (plan.hubs) {
+    const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
+    plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
+  }
+  plan.prepare = !facts.checked || !facts.planned;
+  if (!plan.prepare && !plan.hubs) return plan;
+  const int64_t capacity = plan.hubs ? edges / kChunk : 0;
+  const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
+  plan.plan_at = kSpaceHeader;
+  plan.partial_at =
+      align_up(plan.plan_at + (plan.prepare ? plan_layout(rows, edges).size * 8 : 0), 16);
+  plan.position_at = plan.partial_at + align_up(capacity * features * accumulator, 16);
+  plan.space_bytes = plan.position_at + (facts.positions ? capacity * features * 4 : 0);
+  return plan;
+}
+
+inline SddmmPlan plan_sddmm(int load_bytes, int64_t edges, bool checked) {
+  return {load_bytes, ceil_div(edges, kWarps * kSddmmEdges), checked ? 0 : kSpaceHeader};
+}
+
+}  // namespace gpuprims
