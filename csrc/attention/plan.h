@@ -37,6 +37,11 @@ constexpr int64_t lanes_per_head(int64_t channels, int64_t owned) {
   return lanes;
 }
 
+// Accumulators that a chunk leaves in the forward pass.
+constexpr int64_t attended_partial(int64_t heads, int64_t channels, bool positive) {
+  return (heads * channels + heads) * (positive ? 2 : 1) + heads;
+}
+
 struct Plan {
   bool vector;         // 16-byte loads of features; an element each otherwise. It changes no bit
   int64_t row_blocks;  // where a warp takes a row
