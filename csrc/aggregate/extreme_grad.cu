@@ -12,12 +12,12 @@ __device__ __forceinline__ void find_by_low_bytes(const Group& group, typename G
   constexpr int kFlight = Group::kFlight, kWords = Group::kOwned / 4;
   const AggregateArgs& a = group.a;
   const auto* const bytes = static_cast<const uint8_t*>(a.arg_out);
+  const int64_t first = group.tile_at + (group.column < group.width ? group.column : 0);
   bool maybe[kFlight];
 #pragma unroll
   for (int u = 0; u < kFlight; ++u) maybe[u] = bytes == nullptr;
   if (bytes) {
     unsigned low[kFlight][kWords];
-    const int64_t first = group.tile_at + (group.column < group.width ? group.column : 0);
 #pragma unroll
     for (int u = 0; u < kFlight; ++u) {
       const auto* const from = at_offset(bytes + first, static_cast<uint32_t>(source[u]),
@@ -36,20 +36,36 @@ __device__ __forceinline__ void find_by_low_bytes(const Group& group, typename G
       maybe[u] = zeros != 0;
     }
   }
-#pragma unroll
-  for (int u = 0; u < kFlight; ++u) batch.taken[u] = 0;
   if (a.csr.wide_offsets) {
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u)
+    for (int u = 0; u < kFlight; ++u) {
+      batch.taken[u] = 0;
       if (maybe[u])
         batch.taken[u] =
             group.template took<long long>(static_cast<const long long*>(a.arg), source[u], id[u]);
-  } else {
+    }
+    return;
+  }
+  // All loads before the first comparison: each would wait for its own otherwise.
+  int stored[kFlight][Group::kOwned];
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u)
-      if (maybe[u])
-        batch.taken[u] = group.template took<int>(static_cast<const int*>(a.arg), source[u],
-                                                  static_cast<int>(id[u]));
+  for (int u = 0; u < kFlight; ++u) {
+    const int* const from =
+        at_offset(static_cast<const int*>(a.arg) + first, static_cast<uint32_t>(source[u]),
+                  static_cast<uint32_t>(a.features) * 4);
+#pragma unroll
+    for (int k = 0; k < Group::kOwned; ++k) stored[u][k] = -1;
+    if (maybe[u]) {
+#pragma unroll
+      for (int k = 0; k < Group::kOwned; k += 4) load_vector<int, 4>(stored[u] + k, from + k);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kFlight; ++u) {
+    batch.taken[u] = 0;
+#pragma unroll
+    for (int k = 0; k < Group::kOwned; ++k)
+      batch.taken[u] |= (stored[u][k] == static_cast<int>(id[u]) ? 1u : 0u) << k;
   }
 }
 

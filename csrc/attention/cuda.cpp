@@ -50,7 +50,11 @@ std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor
   args.scores = scores_of(a_edge, seed, slope, dropout);
   args.out = out.data_ptr();
   args.lse = lse.data_ptr();
-  args.positive = want_positive ? positive.data_ptr() : nullptr;
+  if (want_positive) {
+    const int64_t bytes = rows * heads * channels * dtype_bytes(dtype_of(op, lse.scalar_type()));
+    args.positive = positive.data_ptr();
+    args.share = static_cast<char*>(args.positive) + bytes;
+  }
   args.hubs = walk.hubs;
   check_cuda(op, launch_forward(walk.dtype, walk.plan, args, walk.stream));
   return {out, lse, positive};

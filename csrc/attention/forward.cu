@@ -16,8 +16,8 @@ namespace {
 // base moves follows from the row's edges in order, not from where batches start.
 constexpr float kMostWeight = 65536;
 
-// kMore: edges may bring something by their ids, and the part with positive scores be asked for.
-template <class T, int kVec, bool kMore>
+// kIds: edges may bring something by their ids.
+template <class T, int kVec, bool kIds>
 struct ForwardBody {
   using Acc = typename Math<T>::Acc;
   using Own = Columns<T, kVec, kStreamBytes>;
@@ -58,7 +58,7 @@ struct ForwardBody {
         down(pinned(static_cast<Acc>(args.scores.slope) * log2_of_e<Acc>())),
         ahead(0) {}
 
-  __device__ __forceinline__ bool keeps() const { return kMore && a.positive; }
+  __device__ __forceinline__ bool keeps() const { return a.positive; }
 
   __device__ __forceinline__ void fetch_row(int64_t row) {
     if (a.a_dst) ahead = widen(__ldg(static_cast<const T*>(a.a_dst) + row * a.a_dst_stride + head));
@@ -97,7 +97,7 @@ struct ForwardBody {
       }
     }
     batch.kept = ~0u;
-    if (kMore && a.scores.by_id)
+    if (kIds && a.scores.by_id)
       add_edge_terms<T>(a.csr, a.scores, a.heads, head, inside, edge, batch);
   }
 
@@ -143,7 +143,7 @@ struct ForwardBody {
 
   __device__ __forceinline__ void add_row(const Batch& batch, int u, bool positive, Acc factor) {
     if (keeps() && positive) kept_weight += factor;
-    if (kMore && a.scores.seed && !(batch.kept >> u & 1)) factor = 0;
+    if (kIds && a.scores.seed && !(batch.kept >> u & 1)) factor = 0;
 #pragma unroll
     for (int k = 0; k < kOwned; ++k)
       sum[k] = fused(factor, batch.row[u][k / kVec][k % kVec], sum[k]);
@@ -165,12 +165,8 @@ struct ForwardBody {
     for (int k = 0; k < kOwned; ++k) kept_sum[k] *= shrink;
   }
 
-  // A row's part of the kept sums, and behind all of them those of the weights.
   __device__ __forceinline__ Acc* kept_row(int64_t row) const {
     return static_cast<Acc*>(a.positive) + row * a.heads * a.channels;
-  }
-  __device__ __forceinline__ Acc* kept_share(int64_t row) const {
-    return kept_row(a.csr.rows) + row * a.heads + head;
   }
 
   __device__ __forceinline__ void end_row(int64_t row, int degree) {
@@ -186,10 +182,10 @@ struct ForwardBody {
       if (keeps()) partial[2 * width + 2 * a.heads + head] = kept_weight;
       return;
     }
-    const Acc share = quotient(Acc(1), weight);
-    const Acc inverse = kMore ? share * dropout_scale(a.scores, Acc(1)) : share;
+    const Acc share = degree > 0 ? quotient(Acc(1), weight) : Acc(0);  // sums of no edges are 0
+    const Acc inverse = kIds ? share * dropout_scale(a.scores, Acc(1)) : share;
 #pragma unroll
-    for (int k = 0; k < kOwned; ++k) sum[k] = degree > 0 ? sum[k] * inverse : Acc(0);
+    for (int k = 0; k < kOwned; ++k) sum[k] *= inverse;
     own.write(static_cast<T*>(a.out) + row * width, sum);
     if (keeps()) {
 #pragma unroll
@@ -199,7 +195,7 @@ struct ForwardBody {
     if (!lanes.owns_scalars()) return;
     static_cast<Acc*>(a.lse)[row * a.heads + head] =
         degree > 0 ? (base + logarithm2(weight)) * log_of_2<Acc>() : Acc(-INFINITY);
-    if (keeps()) *kept_share(row) = degree > 0 ? kept_weight * share : Acc(0);
+    if (keeps()) static_cast<Acc*>(a.share)[row * a.heads + head] = kept_weight * share;
   }
 
   __device__ void fill_row(int64_t row) {  // bad offsets
@@ -209,15 +205,15 @@ struct ForwardBody {
     if (keeps()) own.write_partial(kept_row(row), sum);
     if (!lanes.owns_scalars()) return;
     static_cast<Acc*>(a.lse)[row * a.heads + head] = not_a_number<Acc>();
-    if (keeps()) *kept_share(row) = not_a_number<Acc>();
+    if (keeps()) static_cast<Acc*>(a.share)[row * a.heads + head] = not_a_number<Acc>();
   }
 };
 
-template <class T, int kVec, bool kMore>
-__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 4 && kVec > 1 && !kMore ? 5 : 4)
+template <class T, int kVec, bool kIds>
+__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 4 && kVec > 1 && !kIds ? 5 : 4)
     attend_rows(const __grid_constant__ ForwardArgs a, const int64_t first_tile,
                 const int hub_blocks) {
-  using Body = ForwardBody<T, kVec, kMore>;
+  using Body = ForwardBody<T, kVec, kIds>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
   const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
   const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
@@ -272,16 +268,16 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (column % a.channels != 0) continue;
     static_cast<Acc*>(a.lse)[first.row * a.heads + head] =
         (best + logarithm2(weight)) * log_of_2<Acc>();
-    if (kept) kept[a.csr.rows * width + first.row * a.heads + head] = kept_weight / weight;
+    if (kept) static_cast<Acc*>(a.share)[first.row * a.heads + head] = kept_weight / weight;
   }
 }
 
-template <class T, int kVec, bool kMore = true>
+template <class T, int kVec, bool kIds = true>
 cudaError_t launch_rows(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const dim3 grid(static_cast<unsigned>(plan.chunk_blocks + plan.run_blocks),
                     static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY)));
-    const auto code = launch(attend_rows<T, kVec, kMore>, {grid, dim3(32 * kWarps)}, stream, args,
+    const auto code = launch(attend_rows<T, kVec, kIds>, {grid, dim3(32 * kWarps)}, stream, args,
                              tile, static_cast<int>(plan.chunk_blocks));
     if (code != cudaSuccess) return code;
   }
@@ -293,8 +289,7 @@ cudaError_t launch_dtype(const Plan& plan, const ForwardArgs& args, cudaStream_t
   if constexpr (sizeof(T) < 8)  // float64 is not worth a second kernel
     if (plan.vector) {
       if constexpr (sizeof(T) == 4)  // registers that it does not need are warps
-        if (!args.positive && !args.scores.by_id)
-          return launch_rows<T, 4, false>(plan, args, stream);
+        if (!args.scores.by_id) return launch_rows<T, 4, false>(plan, args, stream);
       return launch_rows<T, 16 / sizeof(T)>(plan, args, stream);
     }
   return launch_rows<T, 1>(plan, args, stream);

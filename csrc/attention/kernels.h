@@ -47,12 +47,15 @@ struct ForwardArgs {
   Scores scores;
   void* out;  // [rows, heads, channels]
   void* lse;  // [rows, heads] in the accumulator's type
-  // [rows, heads, channels] and then [rows, heads], in the accumulator's type: the part of out with
-  // positive scores, and its share of the softmax; or null
+  // In the accumulator's type, or null: the part of out with positive scores, and its share of the
+  // softmax, [rows, heads].
   void* positive;
+  void* share;
   Hubs hubs;  // partial [capacity, partial_width()]: sums, bases, denominators, positive ones
 
-  constexpr int64_t partial_width() const { return attended_partial(heads, channels, positive != nullptr); }
+  constexpr int64_t partial_width() const {
+    return attended_partial(heads, channels, positive != nullptr);
+  }
 };
 
 // What a destination brings to the gradient of its edges, in the accumulator's type.
@@ -67,7 +70,7 @@ struct StatsArgs {
   int64_t a_dst_stride;
   bool vector;
   void* stats;           // [rows, heads, 4]: a_dst, lse / log 2, <grad, out> - grad_lse, 0
-  const void* positive;  // as in ForwardArgs, or null
+  const void* positive;  // as in ForwardArgs, with the share behind it; or null
   void* grad_dst;        // [rows, heads]: the gradient in a_dst, of `positive`; or null
   double slope;
 };

@@ -194,7 +194,16 @@ template <class Acc>
 __device__ __forceinline__ Acc log_of_2() {
   return static_cast<Acc>(0.6931471805599453);
 }
-__device__ __forceinline__ float logarithm2(float v) { return log2f(v); }
+// Of a sum of weights, which is 1 or more: within 2^-22.
+__device__ __forceinline__ float logarithm2(float v) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+#else  // tests/emulator
+  return std::log2(v);
+#endif
+}
 __device__ __forceinline__ double logarithm2(double v) { return log2(v); }
 __device__ __forceinline__ float power2(float v) { return exp2f(v); }
 __device__ __forceinline__ double power2(double v) { return exp2(v); }

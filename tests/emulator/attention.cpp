@@ -149,7 +149,8 @@ int main() {
     const Memory plain_out(p.rows * width * size), plain_lse(p.rows * p.heads * wide);
     f.out = plain_out.at, f.lse = plain_lse.at;
     check(launch_forward(dtype, forward.plan, f, nullptr));
-    f.out = out.at, f.lse = lse.at, f.positive = positive.at;
+    f.out = out.at, f.lse = lse.at, f.positive = positive.at,
+    f.share = positive.at + p.rows * width * wide;
     check(launch_forward(dtype, forward.plan, f, nullptr));
     if (std::memcmp(out.at, plain_out.at, out.bytes) ||
         std::memcmp(lse.at, plain_lse.at, lse.bytes))
