@@ -10,7 +10,7 @@ from ..attention import edge_softmax, gatv2_score, neighbor_attention
 from ..attention_grad import EdgeView, dropout_factors
 from ..graph import Graph
 from ._edges import Edges, as_graph, edges_as_sources, ends_of, with_attention_loops
-from ._linear import glorot_linear, set_lazy_error, two_products
+from ._linear import add_bias, glorot_linear, set_lazy_error, two_products
 
 _FILLS = ("mean", "add", "sum", "min", "max")
 
@@ -100,7 +100,7 @@ class _Attention(torch.nn.Module):
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.res is not None and x_dst is not None:
             out = out + self.res(x_dst)
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        return out if self.bias is None else add_bias(out, self.bias)
 
     def _weights(
         self, graph: Graph, origin: torch.Tensor | None, scores: torch.Tensor, dropout: float,
