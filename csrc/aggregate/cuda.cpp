@@ -193,14 +193,7 @@ Tensor neighbor_extreme_grad_cuda(const Tensor& grad_in, const Tensor& arg_in, c
   args.out = out.data_ptr();
   args.reduce = Reduce::sum;
   const Dtype dtype = dtype_of(op, grad.scalar_type());
-  const int width = narrow_for(dtype, load_width(dtype, grad), arg);
-  // Edges look at low bytes first, where a node has enough of them to pay for making those.
-  std::optional<Tensor> low;
-  if (takes_vectors(width, args) && args.csr.edges >= 8 * args.csr.columns && arg.numel() > 0) {
-    low = workspace(op, grad, arg.numel());
-    args.arg_out = low->data_ptr();
-  }
-  run(launch_extreme_grad, args, work, width);
+  run(launch_extreme_grad, args, work, narrow_for(dtype, load_width(dtype, grad), arg));
   return out;
 }
 

@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t chunks = degree / kChunk;
     const Acc* const partial = static_cast<const Acc*>(a.hubs.partial) + slot * stride + column;
     Acc sum = partial[0];
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t c = 1; c < chunks; ++c) sum += partial[c * stride];
     const int64_t to =
         column < width ? first.row * width + column : first.row * a.heads + column - width;

@@ -16,12 +16,16 @@ namespace {
 // base moves follows from the row's edges in order, not from where batches start.
 constexpr float kMostWeight = 65536;
 
-// kIds: edges may bring something by their ids.
-template <class T, int kVec, bool kIds>
+// What a kernel may be asked for beside sums: the part with positive scores, edges that bring
+// something by their ids.
+enum class Asked { nothing, positive, all };
+
+template <class T, int kVec, Asked kAsked>
 struct ForwardBody {
   using Acc = typename Math<T>::Acc;
   using Own = Columns<T, kVec, kStreamBytes>;
   static constexpr int kOwned = Own::kOwned;
+  static constexpr bool kIds = kAsked == Asked::all;
   static constexpr int kFlight = Own::kLoads > 8              ? 1
                                  : kVec == 1 && sizeof(T) < 8 ? 2
                                  : sizeof(T) == 8             ? 2
@@ -58,7 +62,9 @@ struct ForwardBody {
         down(pinned(static_cast<Acc>(args.scores.slope) * log2_of_e<Acc>())),
         ahead(0) {}
 
-  __device__ __forceinline__ bool keeps() const { return a.positive; }
+  __device__ __forceinline__ bool keeps() const {
+    return kAsked == Asked::all ? a.positive != nullptr : kAsked != Asked::nothing;
+  }
 
   __device__ __forceinline__ void fetch_row(int64_t row) {
     if (a.a_dst) ahead = widen(__ldg(static_cast<const T*>(a.a_dst) + row * a.a_dst_stride + head));
@@ -209,11 +215,11 @@ struct ForwardBody {
   }
 };
 
-template <class T, int kVec, bool kIds>
-__global__ void __launch_bounds__(32 * kWarps, sizeof(T) == 4 && kVec > 1 && !kIds ? 5 : 4)
+template <class T, int kVec, Asked kAsked>
+__global__ void __launch_bounds__(32 * kWarps, kAsked == Asked::nothing ? 5 : 4)
     attend_rows(const __grid_constant__ ForwardArgs a, const int64_t first_tile,
                 const int hub_blocks) {
-  using Body = ForwardBody<T, kVec, kIds>;
+  using Body = ForwardBody<T, kVec, kAsked>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
   const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
   const Columns<T, kVec, kStreamBytes> own(lanes, a.channels);
@@ -244,14 +250,14 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t chunks = degree / kChunk, head = column / a.channels;
     const Acc* const own = partial + slot * stride;
     Acc best = -INFINITY;
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t c = 0; c < chunks; ++c) {
       const Acc other = own[c * stride + width + head];
       best = other > best ? other : best;
     }
     const Acc base = best > -INFINITY ? best : Acc(0);
     Acc sum = 0, weight = 0, kept_sum = 0, kept_weight = 0;
-#pragma unroll(sizeof(Acc) == 8 ? 1 : 4)
+#pragma unroll(sizeof(Acc) == 8 ? 2 : 12)
     for (int64_t c = 0; c < chunks; ++c) {
       const Acc* const from = own + c * stride;
       const Acc scale = power2(from[width + head] - base);
@@ -272,12 +278,12 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-template <class T, int kVec, bool kIds = true>
+template <class T, int kVec, Asked kAsked = Asked::all>
 cudaError_t launch_rows(const Plan& plan, const ForwardArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const dim3 grid(static_cast<unsigned>(plan.chunk_blocks + plan.run_blocks),
                     static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY)));
-    const auto code = launch(attend_rows<T, kVec, kIds>, {grid, dim3(32 * kWarps)}, stream, args,
+    const auto code = launch(attend_rows<T, kVec, kAsked>, {grid, dim3(32 * kWarps)}, stream, args,
                              tile, static_cast<int>(plan.chunk_blocks));
     if (code != cudaSuccess) return code;
   }
@@ -289,7 +295,10 @@ cudaError_t launch_dtype(const Plan& plan, const ForwardArgs& args, cudaStream_t
   if constexpr (sizeof(T) < 8)  // float64 is not worth a second kernel
     if (plan.vector) {
       if constexpr (sizeof(T) == 4)  // registers that it does not need are warps
-        if (!args.scores.by_id) return launch_rows<T, 4, false>(plan, args, stream);
+        if (!args.scores.by_id) {
+          return args.positive ? launch_rows<T, 4, Asked::positive>(plan, args, stream)
+                               : launch_rows<T, 4, Asked::nothing>(plan, args, stream);
+        }
       return launch_rows<T, 16 / sizeof(T)>(plan, args, stream);
     }
   return launch_rows<T, 1>(plan, args, stream);

@@ -131,8 +131,6 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
                      : (weight.empty() ? launch_sum : launch_weighted_sum);
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = op == Op::sum && weight.empty() && takes_vectors(width, args);
-  std::vector<unsigned> low((op == Op::grad ? g.columns * features : 0) / 4 + 1);
-  if (op == Op::grad && takes_vectors(width, args) && random() % 2) args.arg_out = low.data();
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
   std::vector<int64_t> numbers(layout.size, -1);
