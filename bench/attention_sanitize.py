@@ -51,7 +51,7 @@ def hostile() -> None:
         csr = tuple(None if t is None else t.cuda() for t in graph)
         terms = [t.cuda() for t in (x, term, term, a_edge)]
         args = (*terms, None, *csr, *csr)
-        out, lse = op.neighbor_attention(*args)
+        out, lse, _ = op.neighbor_attention(*args)
         op.neighbor_attention_grad(torch.ones_like(out), None, out, lse, *args)
         alpha = op.edge_softmax(terms[3], csr[0], csr[2])
         op.edge_softmax_grad(terms[3], alpha, csr[0], csr[2])

@@ -113,7 +113,7 @@ def parts(graph: Graph, x: torch.Tensor) -> dict[str, harness.Call]:
     raw = torch.ops.gpuprims.neighbor_attention_grad
     args = (*leaves, None, None, *graph.csr, *graph.transpose(), 0.2, 0.0, graph.promises)
     with torch.no_grad():
-        out, lse = torch.ops.gpuprims.neighbor_attention(*args)
+        out, lse, _ = torch.ops.gpuprims.neighbor_attention(*args)
         scores = torch.randn(graph.num_edges, 4, device=x.device)
 
     def plain(function: Callable[..., Any], *args: Any) -> harness.Call:

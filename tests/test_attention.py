@@ -225,7 +225,7 @@ def test_bad_data_of_the_raw_op_fills_with_nan(device):
         ([0, 1, 2, 3, 4], [0, -1, 2, 99], [1, 3]),
     ):  # fmt: skip
         offsets, nodes = (torch.tensor(t, device=device) for t in (indptr, indices))
-        out, lse = torch.ops.gpuprims.neighbor_attention(x, term, None, None, None, offsets, nodes)
+        out, lse, _ = torch.ops.gpuprims.neighbor_attention(x, term, None, None, None, offsets, nodes)
         for result in (out[:, 0, 0], lse[:, 0]):
             assert result.isnan().nonzero()[:, 0].tolist() == rows
         alpha = torch.ops.gpuprims.edge_softmax(term, offsets)

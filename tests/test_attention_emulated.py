@@ -62,7 +62,7 @@ def expected(p):
     graph = p["graph"]
     terms = [t if p["terms"] >> i & 1 else None for i, t in enumerate((p["a_src"], p["a_dst"], p["a_edge"]))]
     args = (p["x"], *terms, p["seed"], *graph, slope, dropout)
-    out, lse = raw.neighbor_attention(*args, 1)
+    out, lse, positive = raw.neighbor_attention(*args, 1, True)
     grads = raw.neighbor_attention_grad(p["grad"], p["grad_lse"], out, lse, *args, 1)
     alpha = raw.edge_softmax(p["a_edge"], graph[0], graph[2], 1)
     grad_alpha = raw.edge_softmax_grad(p["a_edge"], alpha, graph[0], graph[2], 1)
@@ -71,8 +71,10 @@ def expected(p):
     return [
         out,
         lse,
+        positive,
         *grads,
         *grads[2:],
+        grads[2],
         alpha,
         grad_alpha,
         raw.gatv2_score(*v2),
@@ -82,8 +84,8 @@ def expected(p):
 
 TENSORS = ("x", "a_src", "a_dst", "a_edge", "seed", "grad", "grad_lse", "x_dst", "att", "edge")
 NAMES = (
-    "out", "lse", "grad_x", "grad_src", "grad_dst", "grad_edge", "direct_dst", "direct_edge",
-    "alpha", "grad_alpha", "score", "v2_src", "v2_dst", "v2_att", "v2_edge",
+    "out", "lse", "positive", "grad_x", "grad_src", "grad_dst", "grad_edge", "direct_dst", "direct_edge",
+    "kept_dst", "alpha", "grad_alpha", "score", "v2_src", "v2_dst", "v2_att", "v2_edge",
 )  # fmt: skip
 
 

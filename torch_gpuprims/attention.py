@@ -99,9 +99,10 @@ def neighbor_attention(
     gathered through the transposed graph, without atomics.
 
     Cost: the forward pass reads E * (heads * channels + heads) elements in one pass, and so does the
-    gradient. Workspace for nodes with 512 edges or more; in the gradient 16 bytes (32 in float64) a
-    destination and head, and with a_dst 4 (8) an edge and head. No synchronisation; the first gradient on a
-    graph builds its transpose (see Graph.prepare).
+    gradient. Where a_dst wants a gradient, the part of the result with positive scores is kept for it, 4
+    bytes (8 in float64) an element. Workspace for nodes with 512 edges or more; in the gradient 16 bytes (32
+    in float64) a destination and head. No synchronisation; the first gradient on a graph builds its transpose
+    (see Graph.prepare).
 
     Errors: RuntimeError about sizes, dtypes and devices before anything is launched.
 

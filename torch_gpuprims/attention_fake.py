@@ -79,11 +79,17 @@ def _(
     x: torch.Tensor, a_src: _Maybe, a_dst: _Maybe, a_edge: _Maybe, seed: _Maybe, indptr: torch.Tensor,
     indices: torch.Tensor, edge_ids: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None,
     t_edge_ids: _Maybe = None, negative_slope: float = 0.2, dropout: float = 0.0, promises: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    want_positive: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     csr, transpose = (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids)
     _terms("neighbor_attention", x, a_src, a_dst, a_edge, seed, csr, transpose, dropout)
-    rows = indptr.shape[0] - 1
-    return x.new_empty((rows, *x.shape[1:])), x.new_empty((rows, x.shape[1]), dtype=_accumulator(x.dtype))
+    rows, wide = indptr.shape[0] - 1, _accumulator(x.dtype)
+    kept = rows * x.shape[1] * (x.shape[2] + 1) if want_positive else 0
+    return (
+        x.new_empty((rows, *x.shape[1:])),
+        x.new_empty((rows, x.shape[1]), dtype=wide),
+        x.new_empty((kept,), dtype=wide),
+    )
 
 
 def _lse(op: str, name: str, lse: torch.Tensor, x: torch.Tensor, rows: Any) -> None:
@@ -110,6 +116,7 @@ def _(
     a_src: _Maybe, a_dst: _Maybe, a_edge: _Maybe, seed: _Maybe, indptr: torch.Tensor, indices: torch.Tensor,
     edge_ids: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None, t_edge_ids: _Maybe = None,
     negative_slope: float = 0.2, dropout: float = 0.0, promises: int = 0, wanted: int = 15,
+    positive: _Maybe = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     op = "neighbor_attention_grad"
     csr, transpose = (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids)
@@ -121,6 +128,11 @@ def _(
     _lse(op, "lse", lse, x, rows)
     if grad_lse is not None:
         _lse(op, "grad_lse", grad_lse, x, rows)
+    if positive is not None:
+        size = rows * heads * (x.shape[2] + 1)
+        _shape(op, "positive", positive, (size,), "(what the forward pass gave)")
+        _check(positive.dtype == lse.dtype, f"{op}: positive must have the dtype of lse")
+        _check(positive.device == x.device, f"{op}: positive must be on the device of x")
     _transposed(op, t_indptr, wanted & 3)
     sources = 0 if t_indptr is None else t_indptr.shape[0] - 1
     shapes = (sources, *x.shape[1:]), (sources, heads), (rows, heads), (edges, heads)

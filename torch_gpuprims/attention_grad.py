@@ -65,7 +65,7 @@ def dropout_factors(seed: torch.Tensor, edges: int, heads: int, dropout: float) 
     return (kept.double() * scale).reshape(edges, heads)
 
 
-# neighbor_attention: x, a_src, a_dst, a_edge, seed, csr, transpose, slope, dropout, promises
+# neighbor_attention: x, a_src, a_dst, a_edge, seed, csr, transpose, slope, dropout, promises, want_positive
 # ------------------
 
 
@@ -80,17 +80,19 @@ def _wanted(needs: tuple[bool, ...], tensors: tuple[Any, ...]) -> int:
 
 
 def _backward_attention(
-    ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None
+    ctx: Any, grad: torch.Tensor | None, grad_lse: torch.Tensor | None, _: Any
 ) -> tuple[Any, ...]:
-    result: list[Any] = [None] * 14
+    result: list[Any] = [None] * 15
     if grad is None and grad_lse is None:
         return tuple(result)
-    x, a_src, a_dst, a_edge, seed, *graph, out, lse = ctx.saved_tensors
+    x, a_src, a_dst, a_edge, seed, *graph, out, lse, positive = ctx.saved_tensors
     if grad is None:
         grad = torch.zeros_like(out)
     terms = (x, a_src, a_dst, a_edge)
     wanted = _wanted(ctx.needs_input_grad, terms)
-    args = (grad, grad_lse, out, lse, *terms, seed, *graph, *ctx.rest, wanted)
+    *rest, want_positive = ctx.rest
+    kept = positive if want_positive else None
+    args = (grad, grad_lse, out, lse, *terms, seed, *graph, *rest, wanted, kept)
     grads = _attention_grad(args, grad, grad_lse, *terms)
     for i, part in enumerate(grads):
         if wanted >> i & 1:
@@ -103,13 +105,13 @@ def _pad_rows(grad: torch.Tensor, rows: Any) -> torch.Tensor:
     return _padded(grad.flatten(1), rows).reshape(rows, *grad.shape[1:]) if grad.shape[0] != rows else grad
 
 
-# neighbor_attention_grad: grad, grad_lse, out, lse, x, a_src, a_dst, a_edge, seed, .. as above, wanted
-# -------
+# neighbor_attention_grad: grad, grad_lse, out, lse, x, a_src, a_dst, a_edge, seed, .. as above, wanted,
+# positive
 
 
 def _setup_attention_grad(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_backward(*inputs[:15])
-    ctx.rest = inputs[15:]
+    ctx.rest = inputs[15:19]
 
 
 def _compose_attention_grad(
@@ -181,7 +183,7 @@ def _backward_attention_grad(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         return _compose_attention_grad(grad, grad_lse, terms, seed, (a, b, c), (d, e, f), ctx.rest)
 
     got = _pull_back(run, (grad, grad_lse, *terms), grads, ctx.rest[3])
-    return (got[0], got[1], None, None, *got[2:], *[None] * 11)
+    return (got[0], got[1], None, None, *got[2:], *[None] * 12)
 
 
 # edge_softmax: scores, indptr, edge_ids, promises; its gradient: grad, alpha, ..
@@ -304,7 +306,10 @@ def attention(
     terms: tuple[torch.Tensor | None, ...], seed: torch.Tensor | None, csr: Csr, transpose: Csr, slope: float,
     dropout: float, promises: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    return _attention((*terms, seed, *csr, *transpose, slope, dropout, promises), *terms)
+    a_dst = terms[2]
+    want_positive = torch.is_grad_enabled() and a_dst is not None and a_dst.requires_grad
+    args = (*terms, seed, *csr, *transpose, slope, dropout, promises, want_positive)
+    return _attention(args, *terms)[:2]
 
 
 def edge_softmax(

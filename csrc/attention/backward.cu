@@ -1,6 +1,7 @@
 // The gradient of attention: a pass by source makes the scores again from a_src and the
-// destinations' stats, and leaves the gradient in each edge's score to rows.cu, which adds them by
-// destination. Without the transposed graph a pass by destination does both.
+// destinations' stats. The gradient in a_dst is that of stats.cu where the forward pass kept the
+// part with positive scores; otherwise the gradient in each edge's score is left to softmax.cu,
+// which adds them by destination. Without the transposed graph a pass by destination does both.
 //
 //   ds = alpha * (factor * <grad, x> - delta), delta = <grad, out> - grad_lse
 // is the gradient in the score (Dao and others, 2022, for the dense case), factor dropout's.
@@ -11,7 +12,8 @@
 namespace gpuprims::attention {
 namespace {
 
-template <class T, int kVec>
+// kLean: by source, with nothing that edges bring by their ids and heads within a warp.
+template <class T, int kVec, bool kLean>
 struct BackwardBody {
   using Acc = typename Math<T>::Acc;
   using Own = Columns<T, kVec, kStreamBytes>;
@@ -38,8 +40,10 @@ struct BackwardBody {
   const int head;
   const Rows other, node_at;  // gathered: of the lane's first channel, and of its head
   const Acc slope, scale;
-  int slot;        // of a hub's chunk, or -1
-  int64_t row_at;  // the row at hand
+  const Acc up, down;  // what turns positive terms and others into scores, in powers of 2
+  int slot;            // of a hub's chunk, or -1
+  bool live;           // a row is at hand
+  int64_t row_at;      // the row at hand
   OfRow ahead, mine;
   Acc sum[kOwned];  // by source: the gradient in x
   Acc scalar;       // the gradient in a_src or a_dst
@@ -54,8 +58,16 @@ struct BackwardBody {
         node_at(args.by_source ? args.stats : args.a_src,
                 args.by_source ? sizeof(Stats<Acc>) : sizeof(T), head,
                 args.by_source ? args.heads : args.a_src_stride, args.csr.columns, args.hubs),
-        slope(static_cast<Acc>(args.scores.slope)),
-        scale(dropout_scale(args.scores, Acc(1))) {}
+        slope(pinned(static_cast<Acc>(args.scores.slope))),
+        scale(dropout_scale(args.scores, Acc(1))),
+        up(log2_of_e<Acc>()),
+        down(pinned(slope * log2_of_e<Acc>())) {
+    row_at = 0;
+    ahead = mine = OfRow{};
+  }
+
+  __device__ __forceinline__ bool by_source() const { return kLean || a.by_source; }
+  __device__ __forceinline__ bool by_id() const { return !kLean && a.scores.by_id; }
 
   __device__ __forceinline__ Stats<Acc> stats_of(int64_t row) const {
     return load_stats(static_cast<const Stats<Acc>*>(a.stats) + row * a.heads + head);
@@ -67,56 +79,71 @@ struct BackwardBody {
 
   __device__ __forceinline__ void fetch_row(int64_t row) {
     own.load(ahead.row, static_cast<const T*>(a.own) + row * a.own_stride);
-    if (a.by_source) ahead.term = a_src_of(row);
+    if (by_source()) ahead.term = a_src_of(row);
   }
 
-  __device__ __forceinline__ void begin_row(int64_t row) {
-    row_at = row;
-#pragma unroll
-    for (int i = 0; i < Own::kLoads; ++i) mine.row[i] = ahead.row[i];
-    mine.term = ahead.term;
-    if (!a.by_source) {
-      const Stats<Acc> stats = stats_of(row);
-      mine.term = stats.a_dst, mine.lse = stats.lse, mine.delta = stats.delta;
-    }
+  __device__ __forceinline__ void begin_none() {
     scalar = 0;
 #pragma unroll
     for (int k = 0; k < kOwned; ++k) sum[k] = 0;
   }
 
-  __device__ __forceinline__ void gather(Batch& batch, unsigned (&source)[kFlight], unsigned wanted,
-                                         int64_t edge) const {
-    const unsigned bad = only_good(source, wanted, a.csr.columns);
+  __device__ __forceinline__ void begin_row(int64_t row) {
+    row_at = row;
+    live = true;
+#pragma unroll
+    for (int i = 0; i < Own::kLoads; ++i) mine.row[i] = ahead.row[i];
+    mine.term = ahead.term;
+    if (!by_source()) {
+      const Stats<Acc> stats = stats_of(row);
+      mine.term = stats.a_dst, mine.lse = stats.lse, mine.delta = stats.delta;
+    }
+    begin_none();
+  }
+
+  __device__ __forceinline__ void gather(Batch& batch, const unsigned (&source)[kFlight],
+                                         int inside, int64_t edge) const {
     batch.kept = ~0u;
     batch.edge = edge;
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      batch.id[u] = kNone;
-    }
+    for (int u = 0; u < kFlight; ++u) batch.id[u] = kNone;
+    if (all_good(source, a.csr.columns)) {
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) own.load_near(batch.row[u], other.template at<T>(source[u]));
-    if (a.by_source) {
+      for (int u = 0; u < kFlight; ++u)
+        own.load_near(batch.row[u], other.template at<T>(source[u]));
+      load_terms(batch, source);
+    } else {
+      unsigned node[kFlight];
 #pragma unroll
       for (int u = 0; u < kFlight; ++u) {
-        const Stats<Acc> stats = load_stats(node_at.template at<Stats<Acc>>(source[u]));
+        node[u] = source[u] < static_cast<uint64_t>(a.csr.columns) ? source[u] : 0;
+        own.load_near(batch.row[u], other.template at<T>(node[u]));
+      }
+      load_terms(batch, node);
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        if (source[u] >= static_cast<uint64_t>(a.csr.columns)) batch.term[u] = not_a_number<Acc>();
+    }
+    if (by_id() && !take_ids(batch, edge))
+      add_edge_terms<T>(a.csr, a.scores, a.heads, head, inside, edge, batch);
+  }
+
+  __device__ __forceinline__ void load_terms(Batch& batch, const unsigned (&node)[kFlight]) const {
+    if (by_source()) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) {
+        const Stats<Acc> stats = load_stats(node_at.template at<Stats<Acc>>(node[u]));
         batch.term[u] = stats.a_dst, batch.lse[u] = stats.lse, batch.delta[u] = stats.delta;
       }
     } else {
 #pragma unroll
       for (int u = 0; u < kFlight; ++u)
-        batch.term[u] = widen(__ldg(node_at.template at<T>(source[u])));
-    }
-    if (a.scores.by_id && !take_ids(batch, wanted, edge))
-      add_edge_terms<T>(a.csr, a.scores, a.heads, head, wanted, edge, batch);
-    if (bad) [[unlikely]] {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        if (bad >> u & 1) batch.term[u] = not_a_number<Acc>();
+        batch.term[u] = widen(__ldg(node_at.template at<T>(node[u])));
     }
   }
 
   // The ids of a whole batch at once, where edges bring nothing else; false where it cannot be.
-  __device__ __forceinline__ bool take_ids(Batch& batch, unsigned wanted, int64_t edge) const {
+  __device__ __forceinline__ bool take_ids(Batch& batch, int64_t edge) const {
     if constexpr (kFlight != 4) {
       return false;
     } else {
@@ -130,43 +157,44 @@ struct BackwardBody {
     }
   }
 
-  // Takes the edges whose bits are in `take`, in order. The lanes of a warp are together.
-  __device__ __forceinline__ void add(const Batch& batch, unsigned take) {
-    Acc dot[kFlight];
+  __device__ __forceinline__ void add_all(const Batch& batch) { add<kFlight>(batch, 0); }
+  __device__ __forceinline__ void add_one(const Batch& batch, int u) { add<1>(batch, u); }
+
+  // Takes edges of a batch, in order. The lanes of a warp are together.
+  template <int kCount>
+  __device__ __forceinline__ void add(const Batch& batch, int first) {
+    Acc dot[kCount];
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      dot[u] = 0;
+    for (int i = 0; i < kCount; ++i) {
+      dot[i] = 0;
 #pragma unroll
       for (int k = 0; k < kOwned; ++k)
-        dot[u] = fused(mine.row[k / kVec][k % kVec], batch.row[u][k / kVec][k % kVec], dot[u]);
+        dot[i] =
+            fused(mine.row[k / kVec][k % kVec], batch.row[first + i][k / kVec][k % kVec], dot[i]);
     }
-    if (!lanes.first) {  // of a head of several tiles: the first one has its scalars
-    } else {
-      if (a.channels > 32 * kOwned) {
+    if (lanes.first) {  // of a head of several tiles: the first one has its scalars
+      if (!kLean && a.channels > 32 * kOwned && live) {
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u)
-          if (take >> u & 1) dot[u] = rest_of_dot(batch.edge + u, dot[u]);
+        for (int i = 0; i < kCount; ++i) dot[i] = rest_of_dot(batch.edge + first + i, dot[i]);
       }
       for (int distance = 1; distance < 1 << lanes.part_bits; distance *= 2)
 #pragma unroll
-        for (int u = 0; u < kFlight; ++u) dot[u] += __shfl_xor_sync(~0u, dot[u], distance);
+        for (int i = 0; i < kCount; ++i) dot[i] += __shfl_xor_sync(~0u, dot[i], distance);
     }
-    Acc alpha[kFlight], through[kFlight];
 #pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
+    for (int i = 0; i < kCount; ++i) {
+      const int u = first + i;
       const Acc raw = batch.term[u] + mine.term;
-      through[u] = raw > 0 ? Acc(1) : slope;
-      alpha[u] = quick_exponential(raw * through[u] - (a.by_source ? batch.lse[u] : mine.lse));
-    }
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      if (!(take >> u & 1)) continue;
-      const Acc factor = batch.kept >> u & 1 ? scale : Acc(0);
-      const Acc delta = a.by_source ? batch.delta[u] : mine.delta;
-      const Acc raw_grad = alpha[u] * fused(factor, dot[u], -delta) * through[u];
+      const Acc lse = by_source() ? batch.lse[u] : mine.lse;
+      const Acc delta = by_source() ? batch.delta[u] : mine.delta;
+      const bool positive = raw > 0;
+      const Acc alpha = quick_power2(fused(raw, positive ? up : down, -lse));
+      const Acc factor = kLean ? Acc(1) : batch.kept >> u & 1 ? scale : Acc(0);
+      const Acc score_grad = alpha * fused(factor, dot[i], -delta);
+      const Acc raw_grad = positive ? score_grad : score_grad * slope;
       scalar += raw_grad;
-      if (batch.id[u] != kNone) store_edge(batch.id[u], raw_grad);
-      const Acc w = alpha[u] * factor;
+      if (by_id() && live && batch.id[u] != kNone) store_edge(batch.id[u], raw_grad);
+      const Acc w = alpha * factor;
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) sum[k] = fused(w, batch.row[u][k / kVec][k % kVec], sum[k]);
     }
@@ -223,11 +251,11 @@ struct BackwardBody {
   }
 };
 
-template <class T, int kVec>
+template <class T, int kVec, bool kLean>
 __global__ void __launch_bounds__(32 * kWarps, 4)
     attend_grad_rows(const __grid_constant__ BackwardArgs a, const int64_t first_tile,
                      const int hub_blocks) {
-  using Body = BackwardBody<T, kVec>;
+  using Body = BackwardBody<T, kVec, kLean>;
   const bool bad = a.hubs.flag && *a.hubs.flag;
   const Lanes lanes = Lanes::of<Body::kOwned>(first_tile + blockIdx.y, a.heads, a.channels);
   if (!lanes.first && !a.grad_other_sum) return;
@@ -259,7 +287,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t chunks = degree / kChunk;
     const Acc* const partial = static_cast<const Acc*>(a.hubs.partial) + slot * stride + column;
     Acc sum = partial[0];
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t c = 1; c < chunks; ++c) sum += partial[c * stride];
     const int64_t to =
         column < width ? first.row * width + column : first.row * a.heads + column - width;
@@ -267,13 +295,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
-template <class T, int kVec>
+template <class T, int kVec, bool kLean = false>
 cudaError_t launch_rows(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const dim3 grid(static_cast<unsigned>(plan.chunk_blocks + plan.run_blocks),
                     static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY)));
-    const auto code = launch(attend_grad_rows<T, kVec>, {grid, dim3(32 * kWarps)}, stream, args,
-                             tile, static_cast<int>(plan.chunk_blocks));
+    const auto code = launch(attend_grad_rows<T, kVec, kLean>, {grid, dim3(32 * kWarps)}, stream,
+                             args, tile, static_cast<int>(plan.chunk_blocks));
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -283,7 +311,12 @@ template <class T>
 cudaError_t launch_dtype(const Plan& plan, const BackwardArgs& args, cudaStream_t stream) {
   constexpr int kVec = 16 / sizeof(T);
   if constexpr (sizeof(T) < 8)
-    if (plan.vector) return launch_rows<T, kVec>(plan, args, stream);
+    if (plan.vector) {
+      if constexpr (sizeof(T) == 4)
+        if (args.by_source && !args.scores.by_id && args.channels * sizeof(T) <= 32 * kStreamBytes)
+          return launch_rows<T, kVec, true>(plan, args, stream);
+      return launch_rows<T, kVec>(plan, args, stream);
+    }
   return launch_rows<T, 1>(plan, args, stream);
 }
 

@@ -99,7 +99,8 @@ inline void check_lse(const char* op, const char* name, const Tensor& lse, const
 
 inline void check_attention_grad(const Tensor& grad, const MaybeTensor& grad_lse, const Tensor& out,
                                  const Tensor& lse, const Tensor& x, const Terms& terms,
-                                 const GraphInput& g, double dropout, int64_t wanted) {
+                                 const GraphInput& g, double dropout, int64_t wanted,
+                                 const MaybeTensor& positive) {
   constexpr auto op = "neighbor_attention_grad";
   check_attention(op, x, terms, g, dropout);
   const auto what = "(destinations, heads, channels)";
@@ -107,6 +108,15 @@ inline void check_attention_grad(const Tensor& grad, const MaybeTensor& grad_lse
   check_like(op, "out", out, {g.rows(), x.size(1), x.size(2)}, what, x, "x");
   check_lse(op, "lse", lse, x, g);
   if (grad_lse) check_lse(op, "grad_lse", *grad_lse, x, g);
+  if (positive) {
+    const int64_t size = g.rows() * x.size(1) * (x.size(2) + 1);
+    check(positive->dim() == 1 && positive->size(0) == size, op, ": positive must have shape ",
+          shape_text({{size}}), " (what the forward pass gave), got ",
+          shape_text(positive->sizes()));
+    check(positive->scalar_type() == lse.scalar_type(), op,
+          ": positive must have the dtype of lse");
+    check(same_device(*positive, x), op, ": positive must be on the device of x");
+  }
   check(g.t_indptr || !(wanted & (kFirst | kSecond)), op,
         ": a gradient needs the transposed graph: give t_indptr, t_indices and t_edge_ids");
 }

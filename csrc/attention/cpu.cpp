@@ -87,11 +87,12 @@ bool sound(const Csr& csr, int64_t node, int64_t id) {
 
 template <class T>
 void attend(const Csr& csr, const Score<T>& score, const Tensor& x_tensor, const Tensor& out,
-            const Tensor& lse_tensor) {
+            const Tensor& lse_tensor, const Tensor& positive) {
   const Rows<T> x(x_tensor);
   const int64_t heads = score.heads, channels = x_tensor.size(2);
+  AccOf<T>* const kept = positive.numel() > 0 ? written<AccOf<T>>(positive) : nullptr;
   for_rows(csr, heads * (channels + 8), [&](int64_t first, int64_t last) {
-    std::vector<double> weight, sum(channels);
+    std::vector<double> weight, sum(channels), kept_sum(channels);
     for (int64_t row = first; row < last; ++row) {
       const int64_t begin = offset(csr, row), degree = offset(csr, row + 1) - begin;
       weight.resize(degree);
@@ -105,13 +106,22 @@ void attend(const Csr& csr, const Score<T>& score, const Tensor& x_tensor, const
         const double base = best > -kInfinity ? best : 0;
         for (double& w : weight) total += w = std::exp(w - base);
         std::fill(sum.begin(), sum.end(), 0.0);
+        std::fill(kept_sum.begin(), kept_sum.end(), 0.0);
+        double share = 0;
         for (int64_t e = 0; e < degree; ++e) {
-          const int64_t node = source_of(csr, begin + e);
-          const double w = weight[e] / total * score.factor(edge_id(csr, begin + e), h);
+          const int64_t node = source_of(csr, begin + e), id = edge_id(csr, begin + e);
+          const double w = weight[e] / total * score.factor(id, h);
           const T* const from = node < 0 ? nullptr : x.row(node) + h * channels;
           for (int64_t c = 0; c < channels; ++c)
             sum[c] += w * (from ? static_cast<double>(from[c]) : kNan);
+          if (!kept || !sound(csr, node, id) || !(score.raw(node, row, id, h) > 0)) continue;
+          share += weight[e] / total;
+          for (int64_t c = 0; c < channels; ++c) kept_sum[c] += w * static_cast<double>(from[c]);
         }
+        for (int64_t c = 0; kept && c < channels; ++c)
+          kept[(row * heads + h) * channels + c] = static_cast<AccOf<T>>(kept_sum[c]);
+        if (kept)
+          kept[csr.rows * heads * channels + row * heads + h] = static_cast<AccOf<T>>(share);
         for (int64_t c = 0; c < channels; ++c)
           written<T>(out)[(row * heads + h) * channels + c] =
               static_cast<T>(static_cast<AccOf<T>>(sum[c]));
@@ -200,13 +210,14 @@ void by_destination(const Csr& csr, const Gradient<T>& g, const Tensor& grad_dst
   });
 }
 
-std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_in,
-                                   const MaybeTensor& a_dst_in, const MaybeTensor& a_edge_in,
-                                   const MaybeTensor& seed, const Tensor& indptr,
-                                   const Tensor& indices, const MaybeTensor& edge_ids,
-                                   const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-                                   const MaybeTensor& t_edge_ids, double slope, double dropout,
-                                   int64_t promises) {
+std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_in,
+                                           const MaybeTensor& a_dst_in,
+                                           const MaybeTensor& a_edge_in, const MaybeTensor& seed,
+                                           const Tensor& indptr, const Tensor& indices,
+                                           const MaybeTensor& edge_ids, const MaybeTensor& t_indptr,
+                                           const MaybeTensor& t_indices,
+                                           const MaybeTensor& t_edge_ids, double slope,
+                                           double dropout, int64_t promises, bool want_positive) {
   constexpr auto op = "neighbor_attention";
   check_attention(op, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
                   {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout);
@@ -216,17 +227,18 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_
   const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
   Tensor out = empty(op, x, x.scalar_type(), {graph.csr.rows, x.size(1), x.size(2)});
   Tensor lse = empty(op, x, accumulator_of(x.scalar_type()), {graph.csr.rows, x.size(1)});
+  Tensor positive =
+      empty(op, x, lse.scalar_type(), {want_positive ? out.numel() + lse.numel() : int64_t(0)});
   if (!good_data(op, graph.csr, promises)) {
-    fill_nan(out);
-    fill_nan(lse);
-    return {out, lse};
+    for (const Tensor* t : {&out, &lse, &positive}) fill_nan(*t);
+    return {out, lse, positive};
   }
   for_dtype(x.scalar_type(), [&](auto zero) {
     using T = decltype(zero);
     attend<T>(graph.csr, Score<T>({a_src, a_dst, a_edge, seed}, x.size(1), slope, dropout), x, out,
-              lse);
+              lse, positive);
   });
-  return {out, lse};
+  return {out, lse, positive};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
@@ -235,11 +247,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     const MaybeTensor& a_dst_in, const MaybeTensor& a_edge_in, const MaybeTensor& seed,
     const Tensor& indptr, const Tensor& indices, const MaybeTensor& edge_ids,
     const MaybeTensor& t_indptr, const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
-    double slope, double dropout, int64_t promises, int64_t wanted) {
+    double slope, double dropout, int64_t promises, int64_t wanted,
+    const MaybeTensor& positive) {  // is not needed here
   constexpr auto op = "neighbor_attention_grad";
   check_attention_grad(
       grad_in, grad_lse_in, out_in, lse_in, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
-      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted);
+      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted, positive);
   const Tensor x = dense_heads(x_in), grad = dense_heads(grad_in), out = dense(out_in);
   const Tensor lse = dense(lse_in);
   const MaybeTensor a_src = dense_terms(a_src_in), a_dst = dense_terms(a_dst_in);

@@ -17,13 +17,14 @@ Scores scores_of(const MaybeTensor& a_edge, const MaybeTensor& seed, double slop
   return scores;
 }
 
-std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_in,
-                                   const MaybeTensor& a_dst_in, const MaybeTensor& a_edge_in,
-                                   const MaybeTensor& seed, const Tensor& indptr,
-                                   const Tensor& indices, const MaybeTensor& edge_ids,
-                                   const MaybeTensor& t_indptr, const MaybeTensor& t_indices,
-                                   const MaybeTensor& t_edge_ids, double slope, double dropout,
-                                   int64_t promises) {
+std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_in,
+                                           const MaybeTensor& a_dst_in,
+                                           const MaybeTensor& a_edge_in, const MaybeTensor& seed,
+                                           const Tensor& indptr, const Tensor& indices,
+                                           const MaybeTensor& edge_ids, const MaybeTensor& t_indptr,
+                                           const MaybeTensor& t_indices,
+                                           const MaybeTensor& t_edge_ids, double slope,
+                                           double dropout, int64_t promises, bool want_positive) {
   constexpr auto op = "neighbor_attention";
   check_attention(op, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
                   {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout);
@@ -35,9 +36,11 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_
   const int64_t rows = graph.csr.rows, heads = x.size(1), channels = x.size(2);
   Tensor out = empty(op, x, x.scalar_type(), {rows, heads, channels});
   Tensor lse = empty(op, x, accumulator_of(x.scalar_type()), {rows, heads});
-  if (rows == 0 || heads == 0) return {out, lse};
-  Walk walk(op, x, graph.csr, aligned(x), heads, channels, heads * channels + 2 * heads, promises,
-            true);
+  Tensor positive =
+      empty(op, x, lse.scalar_type(), {want_positive ? rows * heads * (channels + 1) : int64_t(0)});
+  if (rows == 0 || heads == 0) return {out, lse, positive};
+  Walk walk(op, x, graph.csr, aligned(x), heads, channels,
+            attended_partial(heads, channels, want_positive), promises, true);
   ForwardArgs args{};
   args.csr = graph.csr;
   args.heads = heads, args.channels = channels;
@@ -47,9 +50,14 @@ std::tuple<Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_
   args.scores = scores_of(a_edge, seed, slope, dropout);
   args.out = out.data_ptr();
   args.lse = lse.data_ptr();
+  if (want_positive) {
+    const int64_t bytes = rows * heads * channels * dtype_bytes(dtype_of(op, lse.scalar_type()));
+    args.positive = positive.data_ptr();
+    args.share = static_cast<char*>(args.positive) + bytes;
+  }
   args.hubs = walk.hubs;
   check_cuda(op, launch_forward(walk.dtype, walk.plan, args, walk.stream));
-  return {out, lse};
+  return {out, lse, positive};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
@@ -58,16 +66,18 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
     const MaybeTensor& a_dst_in, const MaybeTensor& a_edge_in, const MaybeTensor& seed,
     const Tensor& indptr, const Tensor& indices, const MaybeTensor& edge_ids,
     const MaybeTensor& t_indptr, const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
-    double slope, double dropout, int64_t promises, int64_t wanted) {
+    double slope, double dropout, int64_t promises, int64_t wanted,
+    const MaybeTensor& positive_in) {
   constexpr auto op = "neighbor_attention_grad";
   check_attention_grad(
       grad_in, grad_lse_in, out_in, lse_in, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
-      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted);
+      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted, positive_in);
   const DeviceGuard guard(x_in.get_device_index());
   const Tensor x = dense_heads(x_in), grad = dense_heads(grad_in), out = dense(out_in);
   const Tensor lse = dense(lse_in);
   const MaybeTensor a_src = dense_terms(a_src_in), a_dst = dense_terms(a_dst_in);
   const MaybeTensor a_edge = dense(a_edge_in), grad_lse = dense(grad_lse_in);
+  const MaybeTensor positive = dense(positive_in);
   const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
   const int64_t rows = graph.csr.rows, heads = x.size(1), channels = x.size(2);
   const int64_t sources = t_indptr ? t_indptr->size(0) - 1 : 0;
@@ -94,7 +104,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
               pointer(a_dst),
               row_stride(a_dst),
               aligned(grad) && aligned(out),
-              stats.data_ptr()};
+              stats.data_ptr(),
+              pointer(positive),
+              positive && (wanted & kThird) ? grad_dst.data_ptr() : nullptr,
+              slope};
   const cudaStream_t stream = current_stream(x.get_device_index());
   if (rows > 0) check_cuda(op, launch_stats(dtype, s, stream));
   BackwardArgs args{};
@@ -103,6 +116,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
   args.stats = stats.data_ptr();
   args.scores = scores_of(a_edge, seed, slope, dropout);
   const bool by_source = (wanted & (kFirst | kSecond)) && sources > 0;
+  if (positive) wanted &= ~static_cast<int64_t>(kThird);  // done
   const bool by_destination = (wanted & (kThird | kFourth)) && rows > 0;
   // By source, the gradient in each edge's score is left for the sum over destinations.
   std::optional<Tensor> grad_score;

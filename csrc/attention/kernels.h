@@ -47,7 +47,15 @@ struct ForwardArgs {
   Scores scores;
   void* out;  // [rows, heads, channels]
   void* lse;  // [rows, heads] in the accumulator's type
-  Hubs hubs;  // partial [capacity, heads * channels + 2 heads]: sums, maxima, denominators
+  // In the accumulator's type, or null: the part of out with positive scores, and its share of the
+  // softmax, [rows, heads].
+  void* positive;
+  void* share;
+  Hubs hubs;  // partial [capacity, partial_width()]: sums, bases, denominators, positive ones
+
+  constexpr int64_t partial_width() const {
+    return attended_partial(heads, channels, positive != nullptr);
+  }
 };
 
 // What a destination brings to the gradient of its edges, in the accumulator's type.
@@ -61,7 +69,10 @@ struct StatsArgs {
   const void* a_dst;     // [rows, heads], or null
   int64_t a_dst_stride;
   bool vector;
-  void* stats;  // [rows, heads, 4]: a_dst, lse, <grad, out> - grad_lse, 0
+  void* stats;           // [rows, heads, 4]: a_dst, lse / log 2, <grad, out> - grad_lse, 0
+  const void* positive;  // as in ForwardArgs, with the share behind it; or null
+  void* grad_dst;        // [rows, heads]: the gradient in a_dst, of `positive`; or null
+  double slope;
 };
 
 // One direction of the gradient. By source: own is x, other is grad, the stats are gathered. By

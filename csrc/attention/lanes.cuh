@@ -138,6 +138,22 @@ struct Columns {
   }
 
   template <class Acc>
+  __device__ void write_wide(Acc* row, const Acc (&value)[kOwned]) const {
+    constexpr int kWide = 16 / sizeof(Acc), kStep = kVec < kWide ? kVec : kWide;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (!owns(i)) continue;
+#pragma unroll
+      for (int j = 0; j < kVec; j += kStep) {
+        Pack<Acc, kStep> pack;
+#pragma unroll
+        for (int k = 0; k < kStep; ++k) pack.v[k] = value[i * kVec + j + k];
+        store<Acc, kStep>(row + at(i) + j, pack);
+      }
+    }
+  }
+
+  template <class Acc>
   __device__ void write_partial(Acc* row, const Acc (&value)[kOwned]) const {
     for (int i = 0; i < kLoads; ++i)
       if (owns(i))
@@ -153,22 +169,44 @@ __device__ __forceinline__ Acc add_lanes(Acc value, int from_bit) {
   return value;
 }
 
-__device__ __forceinline__ float exponential(float v) { return expf(v); }
-__device__ __forceinline__ double exponential(double v) { return exp(v); }
-__device__ __forceinline__ float logarithm(float v) { return logf(v); }
-__device__ __forceinline__ double logarithm(double v) { return log(v); }
-
 // exp(v) where a relative error of |v| ulps does no harm; nothing below the normal range.
-__device__ __forceinline__ float quick_exponential(float v) {
+__device__ __forceinline__ float quick_power2(float v) {
 #ifdef __CUDA_ARCH__
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
   return result;
 #else  // tests/emulator
-  return std::exp2(v * 1.4426950408889634f);
+  return std::exp2(v);
 #endif
 }
+__device__ __forceinline__ double quick_power2(double v) { return exp2(v); }
+__device__ __forceinline__ float quick_exponential(float v) {
+  return quick_power2(v * 1.4426950408889634f);
+}
 __device__ __forceinline__ double quick_exponential(double v) { return exp(v); }
+
+// Scores of the streams are in powers of 2: a factor, and the way back.
+template <class Acc>
+__device__ __forceinline__ Acc log2_of_e() {
+  return static_cast<Acc>(1.4426950408889634);
+}
+template <class Acc>
+__device__ __forceinline__ Acc log_of_2() {
+  return static_cast<Acc>(0.6931471805599453);
+}
+// Of a sum of weights, which is 1 or more: within 2^-22.
+__device__ __forceinline__ float logarithm2(float v) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+#else  // tests/emulator
+  return std::log2(v);
+#endif
+}
+__device__ __forceinline__ double logarithm2(double v) { return log2(v); }
+__device__ __forceinline__ float power2(float v) { return exp2f(v); }
+__device__ __forceinline__ double power2(double v) { return exp2(v); }
 
 template <class Acc>
 __device__ __forceinline__ Acc lowest() {

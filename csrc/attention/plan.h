@@ -22,7 +22,7 @@ constexpr int64_t kSpaceHeader = 48;  // flag, chunk count, zeros
 // Rows are dealt to groups of lanes by work: an edge counts 1, a row kRowCost. Row r lies at
 // indptr[r] + kRowCost * r; starts[i] is the first row at or after i * run_work. Graphs that do not
 // fill the GPU take shorter runs.
-constexpr int64_t kRowCost = 2;
+constexpr int64_t kRowCost = 12;
 constexpr int64_t kRunWork = 512, kLeastRunWork = 16;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -35,6 +35,11 @@ constexpr int64_t lanes_per_head(int64_t channels, int64_t owned) {
   int64_t lanes = 1;
   while (lanes < needed) lanes *= 2;
   return lanes;
+}
+
+// Accumulators that a chunk leaves in the forward pass.
+constexpr int64_t attended_partial(int64_t heads, int64_t channels, bool positive) {
+  return (heads * channels + heads) * (positive ? 2 : 1) + heads;
 }
 
 struct Plan {

@@ -20,17 +20,18 @@ __device__ __forceinline__ Stats<Acc> load_stats(const Stats<Acc>* from) {
   return stats;
 }
 
-// What edges bring by their ids to a batch from `edge` on: a_edge, added to the terms (NaN where an
-// id is out of range), and whether dropout keeps them. Where the batch has room, the ids stay.
+// What edges bring by their ids to a batch from `edge` on, of which `inside` are there: a_edge,
+// added to the terms (NaN where an id is out of range), and whether dropout keeps them. Where the
+// batch has room, the ids stay.
 template <class T, class Batch>
 __device__ __forceinline__ void add_edge_terms(const Csr& csr, const Scores& scores, int64_t heads,
-                                               int64_t head, unsigned wanted, int64_t edge,
+                                               int64_t head, int inside, int64_t edge,
                                                Batch& batch) {
   constexpr int kFlight = sizeof(batch.term) / sizeof(batch.term[0]);
   const uint64_t seed = scores.seed ? static_cast<uint64_t>(*scores.seed) : 0;
 #pragma unroll
   for (int u = 0; u < kFlight; ++u) {
-    if (!(wanted >> u & 1)) continue;
+    if (u >= inside) continue;
     const int64_t id = edge_id(csr, edge + u);
     const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(csr.edges);
     if constexpr (requires { batch.id; }) batch.id[u] = good ? static_cast<unsigned>(id) : kNone;
@@ -50,25 +51,22 @@ __device__ __forceinline__ Acc dropout_scale(const Scores& scores, Acc without) 
   return scores.seed ? static_cast<Acc>(scores.kept_scale) : without;
 }
 
-// Bits of the wanted edges whose node is out of range; what is not to be read becomes node 0.
 template <int kFlight>
-__device__ __forceinline__ unsigned only_good(unsigned (&source)[kFlight], unsigned wanted,
-                                              int64_t columns) {
-  if (wanted != (1u << kFlight) - 1) {
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u)
-      if (!(wanted >> u & 1)) source[u] = 0;
-  }
+__device__ __forceinline__ bool all_good(const unsigned (&source)[kFlight], int64_t columns) {
   unsigned most = source[0];
 #pragma unroll
   for (int u = 1; u < kFlight; ++u) most = source[u] > most ? source[u] : most;
-  if (most < static_cast<uint64_t>(columns)) return 0;
-  unsigned bad = 0;
-#pragma unroll
-  for (int u = 0; u < kFlight; ++u)
-    if (source[u] >= static_cast<uint64_t>(columns)) bad |= 1u << u, source[u] = 0;
-  return bad & wanted;
+  return most < static_cast<uint64_t>(columns);
 }
+
+// Keeps a value in a register, where it would be made again at every use.
+__device__ __forceinline__ float pinned(float v) {
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+f"(v));
+#endif
+  return v;
+}
+__device__ __forceinline__ double pinned(double v) { return v; }
 
 // What a lane reads of a matrix's rows, which lie `bytes` apart: the address of row `node` takes
 // one multiplication of 32 bits. Of a matrix that is not there, or has no rows, zeros are read.
@@ -85,7 +83,7 @@ struct Rows {
   }
   template <class T>
   __device__ __forceinline__ const T* at(unsigned node) const {
-    return reinterpret_cast<const T*>(first + static_cast<uint64_t>(node) * bytes);
+    return reinterpret_cast<const T*>(at_offset(first, node, bytes));
   }
 };
 

@@ -6,7 +6,32 @@
 namespace gpuprims::attention {
 namespace {
 
+// A lane's part of <grad, other>, other being of the type of grad or of the accumulator.
+template <class T, class Other>
+__device__ __forceinline__ typename Math<T>::Acc part_of_dot(const T* grad, const Other* other,
+                                                             int64_t left, bool vector) {
+  using Acc = typename Math<T>::Acc;
+  constexpr int kVec = kLaneBytes / sizeof(T), kStep = kLaneBytes / sizeof(Other);
+  Acc dot = 0;
+  if (vector) {
+    const auto g = Packed<T, kVec>::load(grad);
+#pragma unroll
+    for (int i = 0; i < kVec; i += kStep) {
+      const auto o = Packed<Other, kStep>::load(other + i);
+#pragma unroll
+      for (int k = 0; k < kStep; ++k) dot = fused(g[i + k], o[k], dot);
+    }
+  } else {
+    for (int k = 0; k < kVec && k < left; ++k) dot = fused(widen(grad[k]), widen(other[k]), dot);
+  }
+  return dot;
+}
+
 // A group of lanes a destination and head; its lanes are those that walk its channels above.
+//
+// The gradient in a_dst: over a row, those of the scores add up to grad_lse; a score's is that of
+// its terms times the slope where those are not positive. So it is slope * grad_lse
+// + (1 - slope) * the sum over edges with positive scores, <grad, positive> - delta * its share.
 template <class T>
 __global__ void __launch_bounds__(32 * kWarps) attend_stats(const __grid_constant__ StatsArgs a) {
   using Acc = typename Math<T>::Acc;
@@ -18,27 +43,32 @@ __global__ void __launch_bounds__(32 * kWarps) attend_stats(const __grid_constan
   const int64_t item = (warp << (5 - part_bits)) + (lane >> part_bits);
   const bool there = item < a.rows * a.heads;
   const int64_t row = there ? item / a.heads : 0, head = there ? item - row * a.heads : 0;
-  const T* grad = static_cast<const T*>(a.grad) + row * a.grad_stride + head * a.channels;
-  const T* out = static_cast<const T*>(a.out) + (row * a.heads + head) * a.channels;
-  Acc dot = 0;
+  const T* const grad = static_cast<const T*>(a.grad) + row * a.grad_stride + head * a.channels;
+  const int64_t at = (row * a.heads + head) * a.channels;
+  const T* const out = static_cast<const T*>(a.out) + at;
+  const Acc* const positive = a.grad_dst ? static_cast<const Acc*>(a.positive) + at : nullptr;
+  Acc dot = 0, positive_dot = 0;
   for (int64_t c = static_cast<int64_t>(part) * kVec; there && c < a.channels;
        c += static_cast<int64_t>(kVec) << part_bits) {
-    if (a.vector) {
-      const auto g = Packed<T, kVec>::load(grad + c), o = Packed<T, kVec>::load(out + c);
-#pragma unroll
-      for (int k = 0; k < kVec; ++k) dot = fused(g[k], o[k], dot);
-    } else {
-      for (int64_t k = c; k < c + kVec && k < a.channels; ++k)
-        dot = fused(widen(grad[k]), widen(out[k]), dot);
-    }
+    dot += part_of_dot<T>(grad + c, out + c, a.channels - c, a.vector);
+    if (positive) positive_dot += part_of_dot<T>(grad + c, positive + c, a.channels - c, a.vector);
   }
-  for (int distance = 1; distance < 1 << part_bits; distance *= 2)
+  for (int distance = 1; distance < 1 << part_bits; distance *= 2) {
     dot += __shfl_xor_sync(~0u, dot, distance);
+    positive_dot += __shfl_xor_sync(~0u, positive_dot, distance);
+  }
   if (!there || part != 0) return;
-  Stats<Acc> stats{0, static_cast<const Acc*>(a.lse)[item], dot, 0};
+  Stats<Acc> stats{0, static_cast<const Acc*>(a.lse)[item] * log2_of_e<Acc>(), dot, 0};
   if (a.a_dst) stats.a_dst = widen(static_cast<const T*>(a.a_dst)[row * a.a_dst_stride + head]);
-  if (a.grad_lse) stats.delta -= static_cast<const Acc*>(a.grad_lse)[item];
+  const Acc grad_lse = a.grad_lse ? static_cast<const Acc*>(a.grad_lse)[item] : Acc(0);
+  stats.delta -= grad_lse;
   static_cast<Stats<Acc>*>(a.stats)[item] = stats;
+  if (!positive) return;
+  const Acc share = static_cast<const Acc*>(a.positive)[a.rows * a.heads * a.channels + item];
+  const Acc slope = static_cast<Acc>(a.slope);
+  const Acc above = fused(-stats.delta, share, positive_dot);
+  const Acc all = static_cast<const Acc*>(a.lse)[item] > -INFINITY ? grad_lse : Acc(0);  // no edges
+  static_cast<T*>(a.grad_dst)[item] = narrow<T>(fused(slope, all, (Acc(1) - slope) * above));
 }
 
 template <class T>

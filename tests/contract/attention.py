@@ -172,7 +172,7 @@ _NO_WRAPPER = {
 def _grad_args(n: int, device: Device, dtype: torch.dtype, *parts: torch.Tensor) -> tuple[Any, ...]:
     """out and lse of the terms, and the arguments behind them."""
     rest = (*parts, None, *csr(n, device).values())
-    return (*raw.neighbor_attention(*rest), *rest)
+    return (*raw.neighbor_attention(*rest)[:2], *rest)
 
 
 def _attention_grad(
@@ -180,7 +180,7 @@ def _attention_grad(
     graph: dict[str, torch.Tensor],
 ) -> Any:  # fmt: skip
     terms = (x, a_src, a_dst, a_edge, None, *graph.values())
-    out, lse = (t.detach() for t in raw.neighbor_attention(*terms))
+    out, lse, _ = (t.detach() for t in raw.neighbor_attention(*terms))
     return raw.neighbor_attention_grad(grad, None, out, lse, *terms)
 
 

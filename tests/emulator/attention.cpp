@@ -135,6 +135,7 @@ int main() {
     scores.by_id = scores.a_edge || scores.seed;
 
     const Memory out(p.rows * width * size), lse(p.rows * p.heads * wide);
+    const Memory positive(p.rows * (width + p.heads) * wide);
     ForwardArgs f{};
     f.csr = csr;
     f.heads = p.heads, f.channels = p.channels;
@@ -143,14 +144,22 @@ int main() {
     f.a_dst = p.terms & 2 ? a_dst.at : nullptr, f.a_dst_stride = p.heads;
     f.scores = scores;
     f.out = out.at, f.lse = lse.at;
-    const Walk forward(p, csr, vector, width + 2 * p.heads, true);
+    const Walk forward(p, csr, vector, attended_partial(p.heads, p.channels, true), true);
     f.hubs = forward.hubs;
+    const Memory plain_out(p.rows * width * size), plain_lse(p.rows * p.heads * wide);
+    f.out = plain_out.at, f.lse = plain_lse.at;
     check(launch_forward(dtype, forward.plan, f, nullptr));
+    f.out = out.at, f.lse = lse.at, f.positive = positive.at,
+    f.share = positive.at + p.rows * width * wide;
+    check(launch_forward(dtype, forward.plan, f, nullptr));
+    if (std::memcmp(out.at, plain_out.at, out.bytes) ||
+        std::memcmp(lse.at, plain_lse.at, lse.bytes))
+      simt::fail("keeping the positive part changes the result");
 
-    const Memory stats(p.rows * p.heads * 4 * wide);
+    const Memory stats(p.rows * p.heads * 4 * wide), kept_dst(p.rows * p.heads * size);
     check(launch_stats(dtype,
                        {p.rows, p.heads, p.channels, grad.at, width, out.at, lse.at, grad_lse.at,
-                        f.a_dst, p.heads, vector, stats.at},
+                        f.a_dst, p.heads, vector, stats.at, positive.at, kept_dst.at, p.slope},
                        nullptr));
     const Memory grad_x(p.columns * width * size), grad_src(p.columns * p.heads * size);
     const Memory grad_dst(p.rows * p.heads * size), grad_edge(p.edges * p.heads * size);
@@ -217,9 +226,9 @@ int main() {
     g.hubs = v2_t.hubs;
     check(launch_gatv2(dtype, v2_t.plan, g, nullptr));
 
-    for (const Memory* m :
-         {&out, &lse, &grad_x, &grad_src, &grad_dst, &grad_edge, &direct_dst, &direct_edge, &alpha,
-          &grad_alpha, &score, &v2_src, &v2_dst, &v2_att, &v2_edge})
+    for (const Memory* m : {&out, &lse, &positive, &grad_x, &grad_src, &grad_dst, &grad_edge,
+                            &direct_dst, &direct_edge, &kept_dst, &alpha, &grad_alpha, &score,
+                            &v2_src, &v2_dst, &v2_att, &v2_edge})
       m->write();
   }
 }

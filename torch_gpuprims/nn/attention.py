@@ -10,7 +10,7 @@ from ..attention import edge_softmax, gatv2_score, neighbor_attention
 from ..attention_grad import EdgeView, dropout_factors
 from ..graph import Graph
 from ._edges import Edges, as_graph, edges_as_sources, ends_of, with_attention_loops
-from ._linear import glorot_linear, set_lazy_error
+from ._linear import add_bias, glorot_linear, set_lazy_error, two_products
 
 _FILLS = ("mean", "add", "sum", "min", "max")
 
@@ -100,7 +100,7 @@ class _Attention(torch.nn.Module):
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.res is not None and x_dst is not None:
             out = out + self.res(x_dst)
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        return out if self.bias is None else add_bias(out, self.bias)
 
     def _weights(
         self, graph: Graph, origin: torch.Tensor | None, scores: torch.Tensor, dropout: float,
@@ -175,10 +175,11 @@ class GATConv(_Attention):
         lin_src = self.lin if self.lin is not None else self.lin_src
         lin_dst = self.lin if self.lin is not None else self.lin_dst
         assert lin_src is not None and lin_dst is not None
-        x = lin_src(x_src).view(-1, self.heads, self.out_channels)
         if x_dst is x_src and lin_dst is lin_src:
             folded = self._folded(lin_src.weight, self.att_src, self.att_dst)
-            return x, *functional.linear(x_src, folded).split(self.heads, 1)
+            x, scores = two_products(x_src, lin_src.weight, folded)
+            return x.view(-1, self.heads, self.out_channels), *scores.split(self.heads, 1)
+        x = lin_src(x_src).view(-1, self.heads, self.out_channels)
         a_src = functional.linear(x_src, self._folded(lin_src.weight, self.att_src))
         if x_dst is None:
             return x, a_src, None  # type: ignore[return-value]
