@@ -231,6 +231,8 @@ __device__ __forceinline__ void enter(const Op& op, const Decode& d, Bundle& bun
 // Vectors that enter at once where all are whole; their places in a row decide that, and nothing
 // else, so that a row has the same bits everywhere.
 constexpr int kTogether = 4;
+template <class Op>
+constexpr bool kAdds = std::is_same_v<Op, Additive<typename Op::Value>>;  // gain nothing from it
 
 // `step` elements apart.
 template <class Op, class Raw, class Bundle>
@@ -238,7 +240,7 @@ __device__ __forceinline__ void enter_together(const Op& op, const Decode& d, Bu
                                                const Pack<Raw> (&packs)[kTogether],
                                                uint32_t position, int step) {
   constexpr int V = kVector<Raw>;
-  if constexpr (V <= 8) {
+  if constexpr (V <= 8 && !kAdds<Op>) {
     uint32_t whole = kAllValid;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) whole &= packs[i].valid;

@@ -196,10 +196,10 @@ struct Extreme {
     GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
     template <int M, class At>
     GPUPRIMS_HD void add(const Extreme&, A (&x)[M], const At&, uint32_t) {
+      A most = x[0];
       GPUPRIMS_UNROLL
-      for (int d = M / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
-      for (int e = 0; e < d; ++e) x[e] = greater_of(x[e], x[e + d]);
-      best = greater_of(best, x[0]);
+      for (int e = 1; e < M; ++e) most = greater_of(most, x[e]);
+      best = greater_of(best, most);
     }
     GPUPRIMS_HD State close(const Extreme&, int64_t) { return best; }
   };

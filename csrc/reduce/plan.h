@@ -222,7 +222,10 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
   // Few chunks are spread over all multiprocessors, since one alone reads no faster for more warps;
   // but a row that one block brings in at once needs no other block to come to an end.
   const bool few = warps < int64_t{p.sms} * 2 * kGroup;
-  const bool alone = few && plan.chunks <= kGroup && plan.chunks * bytes <= kStagedRow;
+  // Not sums, whose loop would spill, and not float64 statistics, whose states take the room.
+  const bool may_stage =
+      p.family != ReduceFamily::dot && p.family != ReduceFamily::additive && p.state_bytes <= 48;
+  const bool alone = may_stage && few && plan.chunks <= kGroup && plan.chunks * bytes <= kStagedRow;
   while (!alone && plan.per > 1 && warps < int64_t{plan.per} * p.sms * 2) plan.per /= 2;
   if (p.forced_chunks > 0) plan.per = std::min(kGroup, p.forced_chunks);
   plan.parts = (plan.chunks + plan.per - 1) / plan.per;
@@ -237,7 +240,7 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
     plan.grid = (columns + rows - 1) / rows;
   }
   const int64_t resident = (plan.grid + p.sms - 1) / p.sms * (plan.threads / 32) * bytes;
-  plan.staged = p.family != ReduceFamily::dot && resident <= kStagedSm;
+  plan.staged = may_stage && resident <= kStagedSm;
   return plan;
 }
 

@@ -168,7 +168,8 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
   constexpr int V = kVector<Raw>, kStep = 32 * V;
   const int lane = threadIdx.x & 31;
   int start = -s;
-  if (staged && s == 0) start = staged_chunk(op, args, from, count, bundle);
+  if constexpr (!kAdds<Op>)  // whose loop would spill
+    if (staged && s == 0) start = staged_chunk(op, args, from, count, bundle);
 #pragma unroll 1
   while (start < count) {
     const int p = start + lane * V;

@@ -1,10 +1,9 @@
 // Flat segments, a block a tile of consecutive ones. Short segments are reduced a thread each from
 // shared memory, which their values reach by coalesced loads; longer ones a warp each; very long
-// ones go to a list for segment_long.cu. The values of the block's next tile, and the offsets of
-// the one behind it, are on their way while it works at this one. Each block looks at the offsets
-// that it follows: a tile where they are bad is left alone, and all results are filled afterwards.
+// ones go to a list for segment_long.cu. The offsets of the block's next tile are on their way
+// while it works at this one. Each block looks at the offsets that it follows: a tile where they
+// are bad is left alone, and all results are filled afterwards.
 #include "common/launch.h"
-#include "reduce/async.cuh"
 #include "reduce/segment_reduce.cuh"
 #include "reduce/segment_start.h"
 
@@ -38,30 +37,19 @@ struct TileOffsets {
   }
 };
 
-// Those of the type that they are reduced in do not pass through registers: the caller waits for
-// them.
 template <class Op>
-__device__ __forceinline__ void stage_values(const SegmentReduceArgs& args,
-                                             typename Op::Value* stage, int64_t begin, int total) {
+__device__ __forceinline__ void stage_values(const SegmentReduceArgs& args, int64_t begin,
+                                             int total) {
   using A = typename Op::Value;
+  A* const stage = reinterpret_cast<A*>(dynamic_memory);
   with_elements<A>(args.values, args.dtype, [&](auto* elements) {
     const auto* const p = elements + begin;
-    constexpr int kStep = kThreads + kThreads / 32;  // staged_at of kThreads further on
-    if constexpr (std::is_same_v<std::decay_t<decltype(*elements)>, A>) {
-      for (int from = threadIdx.x; from < total; from += kStaged * kThreads) {
-        A* const to = stage + staged_at(from);
-#pragma unroll
-        for (int k = 0; k < kStaged; ++k)
-          if (from + k * kThreads < total)
-            copy_async<sizeof(A)>(to + k * kStep, p + from + k * kThreads);
-      }
-      return;
-    }
     // 8 bytes a value: in two parts, for want of registers.
     constexpr int kPart = sizeof(A) == 4 ? kStaged : kStaged / 2;
     for (int from = threadIdx.x; from < total; from += kPart * kThreads) {
       A v[kPart];
       A* const to = stage + staged_at(from);
+      constexpr int kStep = kThreads + kThreads / 32;  // staged_at of kThreads further on
 #pragma unroll
       for (int k = 0; k < kPart; ++k)
         if (from + k * kThreads < total) v[k] = accumulated<A>(p[from + k * kThreads]);
@@ -78,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
                   const __grid_constant__ SegmentReducePlan plan,
                   const __grid_constant__ SegmentReduceSpace space) {
   using A = typename Op::Value;
-  __shared__ int64_t both_offsets[2][kThreads + 1];
+  __shared__ int64_t offsets[kThreads + 1];
   __shared__ uint16_t queue[kThreads];
   __shared__ int queued, taken;
   const int t = threadIdx.x, lane = t % 32;
@@ -86,43 +74,17 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
       (segment_offset(args.indptr, args.wide, 0) != 0 ||
        segment_offset(args.indptr, args.wide, args.segments) != args.n))
     atomicOr(&space.header->flag, 1);
-  const auto stage_of = [&](int turn) {
-    return reinterpret_cast<A*>(dynamic_memory) + turn * (plan.capacity + plan.capacity / 32);
-  };
-  const auto count_of = [&](int64_t tile) {
-    const int64_t left = args.segments - tile * plan.tile;
-    return left < plan.tile ? static_cast<int>(left) : plan.tile;
-  };
   TileOffsets next;
-  int seen = 0;  // of the tile behind, whether somebody has found bad offsets
-  // Its offsets become everybody's, those of the tile behind it and its values are asked for.
-  const auto advance = [&](int64_t tile, int turn) {
-    if (tile < plan.tiles) {
-      const int count = count_of(tile);
-      if (t < count) both_offsets[turn][t] = next.begin;
-      if (t == 0) both_offsets[turn][count] = next.end;
-    }
-    seen = next.flag;
+  next.load(args, plan, space, blockIdx.x);
+  for (int64_t tile = blockIdx.x; tile < plan.tiles; tile += gridDim.x) {
+    const int64_t first = tile * plan.tile;
+    const int64_t left = args.segments - first;
+    const int count = left < plan.tile ? static_cast<int>(left) : plan.tile;
+    if (t < count) offsets[t] = next.begin;
+    if (t == 0) offsets[count] = next.end, queued = 0, taken = 0;
+    bool bad = next.flag != 0;  // nothing of this will be kept
     __syncthreads();
     next.load(args, plan, space, tile + gridDim.x);
-    if (tile < plan.tiles) {
-      const int64_t base = both_offsets[turn][0], end = both_offsets[turn][count_of(tile)];
-      if (base >= 0 && base <= end && end <= args.n && end - base <= plan.capacity)
-        stage_values<Op>(args, stage_of(turn), base, static_cast<int>(end - base));
-    }
-    copy_commit();
-  };
-  next.load(args, plan, space, blockIdx.x);
-  int turn = 0;
-  int64_t tile = static_cast<int64_t>(blockIdx.x) - gridDim.x;  // nothing yet: it only advances
-  for (; tile < plan.tiles; tile += gridDim.x, turn ^= 1) {
-    bool bad = seen != 0;  // nothing of this will be kept
-    advance(tile + gridDim.x, turn ^ 1);
-    if (tile < 0) continue;
-    const int64_t first = tile * plan.tile;
-    const int count = count_of(tile);
-    const int64_t* const offsets = both_offsets[turn];
-    if (t == 0) queued = 0, taken = 0;
     int64_t begin = 0, length = -1;  // -1: no segment is this thread's
     if (t < count) {
       begin = offsets[t];
@@ -133,11 +95,15 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
         bad = true;
       }
     }
-    copy_wait<1>();
     if (__syncthreads_or(bad)) continue;
     const int64_t base = offsets[0], total = offsets[count] - base;
     const bool staged = total <= plan.capacity;
-    const StagedValues<Op> mine{stage_of(turn), static_cast<int>(begin - base)};
+    if (staged) {
+      stage_values<Op>(args, base, static_cast<int>(total));
+      __syncthreads();
+    }
+    const StagedValues<Op> mine{reinterpret_cast<const A*>(dynamic_memory),
+                                static_cast<int>(begin - base)};
     bool waits = false;
     if (length > plan.inline_limit) {
       const int64_t pieces = (length + kSegmentChunk - 1) / kSegmentChunk;
@@ -181,7 +147,7 @@ cudaError_t launch_segment_tiles(const SegmentReduceArgs& args, const SegmentRed
     using Op = decltype(op);
     const LaunchShape shape{
         dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-        2 * static_cast<size_t>(plan.capacity + plan.capacity / 32) * sizeof(typename Op::Value)};
+        static_cast<size_t>(plan.capacity + plan.capacity / 32) * sizeof(typename Op::Value)};
     return launch(segment_tiles<Op>, shape, stream, args, op, plan, space);
   });
 }
