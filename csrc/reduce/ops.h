@@ -117,8 +117,9 @@ GPUPRIMS_HD A quotient(A a, A b) {
 
 constexpr uint32_t kAllValid = 0xffffffffu;
 
-// A Bundle has N elements enter at a time. `at` gives their positions in the chunk; elements that
-// are not valid hold pad().
+// A Bundle has vectors of N elements enter, one or several (M elements) at a time: what is looked
+// at once costs less the more there are. `at` gives their positions in the chunk, which rise;
+// elements that are not valid hold pad().
 
 // Sums and products, in a tree where A is floating (integers give the same in any order).
 template <class A>
@@ -145,21 +146,22 @@ struct Additive {
       GPUPRIMS_UNROLL
       for (int e = 0; e < kHeld; ++e) a[e] = op.identity();
     }
-    GPUPRIMS_HD void change(const Additive& op, A (&x)[N]) const {
+    template <int M>
+    GPUPRIMS_HD void change(const Additive& op, A (&x)[M]) const {
       if (op.transform == as_is) return;
       GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e)
+      for (int e = 0; e < M; ++e)
         x[e] = op.transform == square ? x[e] * x[e] : x[e] < A(0) ? A(0) - x[e] : x[e];
     }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const Additive& op, A (&x)[N], const At&, uint32_t) {
+    template <int M, class At>
+    GPUPRIMS_HD void add(const Additive& op, A (&x)[M], const At&, uint32_t) {
       change(op, x);
       if (op.product) {
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) a[e % kHeld] *= x[e];
+        for (int e = 0; e < M; ++e) a[e % kHeld] *= x[e];
       } else {
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) a[e % kHeld] += x[e];
+        for (int e = 0; e < M; ++e) a[e % kHeld] += x[e];
       }
     }
     // All into the first accumulator, in order.
@@ -192,12 +194,12 @@ struct Extreme {
   struct Bundle {
     A best;
     GPUPRIMS_HD void begin(const Extreme& op, uint32_t) { best = op.identity(); }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const Extreme&, A (&x)[N], const At&, uint32_t) {
+    template <int M, class At>
+    GPUPRIMS_HD void add(const Extreme&, A (&x)[M], const At&, uint32_t) {
+      A most = x[0];
       GPUPRIMS_UNROLL
-      for (int d = N / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
-      for (int e = 0; e < d; ++e) x[e] = greater_of(x[e], x[e + d]);
-      best = greater_of(best, x[0]);
+      for (int e = 1; e < M; ++e) most = greater_of(most, x[e]);
+      best = greater_of(best, most);
     }
     GPUPRIMS_HD State close(const Extreme&, int64_t) { return best; }
   };
@@ -242,16 +244,17 @@ struct ArgExtreme {
       best = op.pad();
       where = first;
     }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const ArgExtreme&, A (&x)[N], const At& at, uint32_t) {
+    // A new greatest element is rare: only then is it looked for.
+    template <int M, class At>
+    GPUPRIMS_HD void add(const ArgExtreme&, A (&x)[M], const At& at, uint32_t) {
+      A most = x[0];
       GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) {
-        const uint32_t p = at(e);
-        const bool take =
-            Ordered ? !(x[e] <= best) && !is_nan(best) : beats<A, uint32_t>(x[e], p, best, where);
-        best = take ? x[e] : best;
-        where = take ? p : where;
-      }
+      for (int e = 1; e < M; ++e) most = greater_of(most, x[e]);
+      if (most <= best || is_nan(best)) return;
+      best = most;
+      GPUPRIMS_UNROLL
+      for (int e = M - 1; e >= 0; --e)
+        if (x[e] == most || is_nan(x[e])) where = at(e);
     }
     GPUPRIMS_HD State close(const ArgExtreme&, int64_t base) { return {best, base + where}; }
   };
@@ -300,8 +303,8 @@ struct ShiftedSums {
   int n;
   A k, s, q;
   GPUPRIMS_HD void begin() { n = 0, k = s = q = A(0); }
-  template <int N>
-  GPUPRIMS_HD void add(const A (&x)[N], uint32_t valid) {
+  template <int N, int M>
+  GPUPRIMS_HD void add(const A (&x)[M], uint32_t valid) {
     if (n == 0) {
       A first = A(0), some = A(0);
       GPUPRIMS_UNROLL
@@ -313,16 +316,16 @@ struct ShiftedSums {
       k = is_finite(first) ? first : A(0);
     }
     GPUPRIMS_UNROLL
-    for (int e = 0; e < N; ++e) {
+    for (int e = 0; e < M; ++e) {
       const A d = valid >> e & 1 ? x[e] - k : A(0);
       s += d;
       q += d * d;
     }
     if (valid == kAllValid) {
-      n += N;
+      n += M;
     } else {
       GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) n += valid >> e & 1;
+      for (int e = 0; e < M; ++e) n += valid >> e & 1;
     }
   }
   GPUPRIMS_HD Spread<A> close() const {
@@ -348,9 +351,9 @@ struct Moments {
   struct Bundle {
     ShiftedSums<A> sums;
     GPUPRIMS_HD void begin(const Moments&, uint32_t) { sums.begin(); }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const Moments&, A (&x)[N], const At&, uint32_t valid) {
-      sums.add(x, valid);
+    template <int M, class At>
+    GPUPRIMS_HD void add(const Moments&, A (&x)[M], const At&, uint32_t valid) {
+      sums.template add<N>(x, valid);
     }
     GPUPRIMS_HD State close(const Moments&, int64_t) { return sums.close(); }
   };
@@ -380,18 +383,18 @@ struct LogSumExp {
   struct Bundle {
     A m, s;
     GPUPRIMS_HD void begin(const LogSumExp&, uint32_t) { m = -kMost, s = A(0); }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const LogSumExp&, A (&x)[N], const At&, uint32_t) {
+    template <int M, class At>
+    GPUPRIMS_HD void add(const LogSumExp&, A (&x)[M], const At&, uint32_t) {
       A most = x[0];
       GPUPRIMS_UNROLL
-      for (int e = 1; e < N; ++e) most = x[e] > most || most != most ? x[e] : most;
+      for (int e = 1; e < M; ++e) most = greater_of(most, x[e]);
       most = most < kMost ? most : kMost;  // NaN: any m will do, the sum is NaN
       if (most > m) {
         s *= exp_of(m - most);
         m = most;
       }
       GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) s += exp_of(x[e] - m);
+      for (int e = 0; e < M; ++e) s += exp_of(x[e] - m);
     }
     GPUPRIMS_HD State close(const LogSumExp&, int64_t) { return {m, s}; }
   };
@@ -445,26 +448,32 @@ struct Stats {
       nans = 0;
       at_least = at_most = first;
     }
-    template <bool Ordered, class At>
-    GPUPRIMS_HD void add(const Stats& op, A (&x)[N], const At& at, uint32_t valid) {
-      sums.add(x, valid);
-      GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
+    template <int M, class At>
+    GPUPRIMS_HD void add(const Stats& op, A (&x)[M], const At& at, uint32_t valid) {
+      sums.template add<N>(x, valid);
       if (op.indices) {
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) {
+        for (int e = 0; e < M; ++e) {
+          nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
           if (!(valid >> e & 1)) continue;
           const uint32_t p = at(e);
           if (beats<A, uint32_t>(x[e], p, most, at_most)) most = x[e], at_most = p;
           if (beats<A, uint32_t>(-x[e], p, least, at_least)) least = -x[e], at_least = p;
         }
-      } else {
+        return;
+      }
+      A high = lowest_of<A>(), low = high;
+      GPUPRIMS_UNROLL
+      for (int e = 0; e < M; ++e) {
+        if (!(valid >> e & 1)) continue;
+        high = greater_of(high, x[e]);
+        low = greater_of(low, -x[e]);
+      }
+      most = greater_of(most, high);
+      least = greater_of(least, low);
+      if (is_nan(high)) {  // rare: otherwise there is none to be counted
         GPUPRIMS_UNROLL
-        for (int e = 0; e < N; ++e) {
-          if (!(valid >> e & 1)) continue;
-          most = greater_of(most, x[e]);
-          least = greater_of(least, -x[e]);
-        }
+        for (int e = 0; e < M; ++e) nans += is_nan(x[e]) ? 1 : 0;
       }
     }
     GPUPRIMS_HD State close(const Stats&, int64_t base) {

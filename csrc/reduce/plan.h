@@ -49,10 +49,12 @@ constexpr ReduceFamily family_of(ReduceOp op) {
 
 namespace reduce_tuning {
 constexpr int kThreads = 256;
-constexpr int kPackedSlots = 4;       // a lane of packed_rows: as many loads in flight
-constexpr int kWarpsPerSm = 24;       // that long rows are cut for
-constexpr int kMostTickets = 4096;    // of the array that clears itself
-constexpr int kStridedThreads = 768;  // at a time on a multiprocessor
+constexpr int kPackedSlots = 4;            // a lane of packed_rows: as many loads in flight
+constexpr int kWarpsPerSm = 24;            // that long rows are cut for
+constexpr int kMostTickets = 4096;         // of the array that clears itself
+constexpr int kStridedThreads = 768;       // at a time on a multiprocessor
+constexpr int64_t kStagedRow = 128 << 10;  // bytes of a row that a block brings to shared memory
+constexpr int64_t kStagedSm = 192 << 10;   // and of all blocks of a multiprocessor
 }  // namespace reduce_tuning
 
 struct ReduceProblem {
@@ -71,11 +73,12 @@ struct ReducePlan {
   ReduceAlgo algo = ReduceAlgo::none;
   int64_t grid = 0;
   int threads = 0;
-  int vector = 4;      // elements of the input in 16 bytes
-  int64_t chunks = 1;  // of a row
-  int64_t parts = 1;   // partial results of a row
-  int lanes = 0;       // packed_rows: lanes a row
-  int per = 1;         // long_rows: chunks of a row in a block, a warp each
+  int vector = 4;       // elements of the input in 16 bytes
+  int64_t chunks = 1;   // of a row
+  int64_t parts = 1;    // partial results of a row
+  int lanes = 0;        // packed_rows: lanes a row
+  int per = 1;          // long_rows: chunks of a row in a block, a warp each
+  bool staged = false;  // whole chunks are asked for at once
   // strided
   int columns = 1;         // threads across columns
   int rows = 1;            // threads, or eights of them, that have a piece each at a time
@@ -206,6 +209,7 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
 }
 
 inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
+  using reduce_tuning::kStagedRow, reduce_tuning::kStagedSm;
   const int64_t columns = p.layout.columns;
   plan.algo = ReduceAlgo::long_rows;
   plan.threads = reduce_tuning::kThreads;
@@ -214,9 +218,15 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
   } else {
     plan.per = kGroup;
   }
-  // Few chunks are spread over all multiprocessors, since one alone reads no faster for more warps.
-  const int64_t warps = columns * plan.chunks;
-  while (plan.per > 1 && warps < int64_t{plan.per} * p.sms * 2) plan.per /= 2;
+  const int64_t warps = columns * plan.chunks, bytes = int64_t{kChunk} * dtype_bytes(p.dtype);
+  // Few chunks are spread over all multiprocessors, since one alone reads no faster for more warps;
+  // but a row that one block brings in at once needs no other block to come to an end.
+  const bool few = warps < int64_t{p.sms} * 2 * kGroup;
+  // Not sums, whose loop would spill, and not float64 statistics, whose states take the room.
+  const bool may_stage =
+      p.family != ReduceFamily::dot && p.family != ReduceFamily::additive && p.state_bytes <= 48;
+  const bool alone = may_stage && few && plan.chunks <= kGroup && plan.chunks * bytes <= kStagedRow;
+  while (!alone && plan.per > 1 && warps < int64_t{plan.per} * p.sms * 2) plan.per /= 2;
   if (p.forced_chunks > 0) plan.per = std::min(kGroup, p.forced_chunks);
   plan.parts = (plan.chunks + plan.per - 1) / plan.per;
   if (plan.parts > 1) {
@@ -225,9 +235,12 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
     plan.tickets = columns;
     plan.workspace = columns * plan.parts * p.state_bytes;
   } else {
-    const int64_t rows = kGroup / plan.per;
+    if (few) plan.threads = plan.per * 32;  // a block a row
+    const int64_t rows = plan.threads / 32 / plan.per;
     plan.grid = (columns + rows - 1) / rows;
   }
+  const int64_t resident = (plan.grid + p.sms - 1) / p.sms * (plan.threads / 32) * bytes;
+  plan.staged = may_stage && resident <= kStagedSm;
   return plan;
 }
 

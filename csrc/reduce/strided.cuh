@@ -30,34 +30,43 @@ struct Rows {
 };
 
 // The Wide columns of a thread, which are neighbours, or the one.
-template <class Raw, int Wide, int kBatch>
-struct Columns {
-  struct alignas(sizeof(Raw) * Wide < 16 ? sizeof(Raw) * Wide : 16) Line {
-    Raw raw[Wide];
-  };
-  struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) Batch {
-    Raw raw[kBatch];
-  };
-  const Raw* input;
-  int64_t at;
+template <class Raw, int Wide>
+struct alignas(sizeof(Raw) * Wide < 16 ? sizeof(Raw) * Wide : 16) WideLine {
+  Raw raw[Wide];
 };
+
+constexpr int kBatch = 8;  // rows that a thread loads at once
+
+template <class Line>
+__device__ __forceinline__ Line load_line(const void* at) {
+  if constexpr (sizeof(Line) == 16) {
+    const Words words = load_words(at);
+    Line line;
+    memcpy(&line, &words, sizeof line);
+    return line;
+  } else {
+    return *static_cast<const Line*>(at);
+  }
+}
 
 // kBatch rows from position p on, 1 << bits from each other; `some` of them, then the first again,
 // so that all loads are made before any is waited for.
-template <bool Together, class Raw, int Wide, int kBatch>
-__device__ __forceinline__ void load_rows(
-    const ReduceLayout& layout, const StridedShape& shape,
-    const Columns<Raw, Wide, kBatch>& columns, int64_t p, int bits, int some,
-    typename Columns<Raw, Wide, kBatch>::Line (&lines)[kBatch]) {
-  using Line = typename Columns<Raw, Wide, kBatch>::Line;
-  using Batch = typename Columns<Raw, Wide, kBatch>::Batch;
-  if constexpr (Together) {
-    const Raw* const from = columns.input + columns.at + p * shape.step;
+template <class Raw, int Wide>
+__device__ __forceinline__ void load_rows(const ReduceLayout& layout, const StridedShape& shape,
+                                          const Raw* from, int64_t p, int bits, int some,
+                                          WideLine<Raw, Wide> (&lines)[kBatch]) {
+  if (shape.loads == RowLoads::columns) {
+    const Raw* const first = from + p * shape.step;
     const int64_t step = shape.step << bits;
 #pragma unroll
     for (int e = 0; e < kBatch; ++e)
-      lines[e] = *reinterpret_cast<const Line*>(from + (e < some ? e * step : 0));
-  } else {
+      lines[e] = load_line<WideLine<Raw, Wide>>(first + (e < some ? e * step : 0));
+    return;
+  }
+  if constexpr (Wide == 1) {
+    struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) Batch {
+      Raw raw[kBatch];
+    };
     int64_t row = p * shape.step, within = 0, size = std::numeric_limits<int64_t>::max();
     if (layout.reduced_dims > 1) {
       size = layout.reduced_size[0];
@@ -66,7 +75,6 @@ __device__ __forceinline__ void load_rows(
       within = p - outer * size;
       row = split_offset(layout, p);
     }
-    const Raw* const from = columns.input + columns.at;
     if (shape.loads == RowLoads::rows && bits == 0 && some >= kBatch) {
       const Batch batch = *reinterpret_cast<const Batch*>(from + row);
 #pragma unroll
@@ -83,10 +91,9 @@ __device__ __forceinline__ void load_rows(
 }
 
 // A piece, or the share of it of one of kRowLanes threads: accumulator `lane` and no other.
-template <bool Together, class Op, class Raw, int Wide, int kBatch>
+template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
-                                          const StridedShape& shape,
-                                          const Columns<Raw, Wide, kBatch>& columns, int64_t base,
+                                          const StridedShape& shape, const Raw* from, int64_t base,
                                           int lane, typename Op::State (&out)[Wide]) {
   const int64_t left = args.layout.n - base;
   const int count = left < kPiece ? static_cast<int>(left) : kPiece;
@@ -96,31 +103,50 @@ __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
   for (int v = 0; v < Wide; ++v) bundles[v].begin(op, lane);
 #pragma unroll 1
   for (int p = lane; p < count; p += kBatch << bits) {
-    typename Columns<Raw, Wide, kBatch>::Line lines[kBatch];
+    WideLine<Raw, Wide> lines[kBatch];
     const int some = (count - p + (1 << bits) - 1) >> bits;
-    load_rows<Together>(args.layout, shape, columns, base + p, bits, some, lines);
+    load_rows(args.layout, shape, from, base + p, bits, some, lines);
     const Rows at{static_cast<uint32_t>(p), bits};
     const uint32_t valid = some >= kBatch ? kAllValid : (1u << some) - 1;
 #pragma unroll
     for (int v = 0; v < Wide; ++v) {
       typename Op::Value x[kBatch];
 #pragma unroll
-      for (int e = 0; e < kBatch; ++e) x[e] = element<Op>(lines[e].raw[v], args.decode);
-      if (valid != kAllValid) {
-#pragma unroll
-        for (int e = 0; e < kBatch; ++e)
-          if (!(valid >> e & 1)) x[e] = op.pad();
-      }
+      for (int e = 0; e < kBatch; ++e)
+        x[e] = valid >> e & 1 ? element<Op>(lines[e].raw[v], args.decode) : op.pad();
       if constexpr (Op::kTree) {
         if (bits > 0) {
           bundles[v].add_in_turn(op, x);
           continue;
         }
       }
-      if (valid == kAllValid)
-        bundles[v].template add<false>(op, x, at, kAllValid);
-      else
-        bundles[v].template add<false>(op, x, at, valid);
+      bundles[v].add(op, x, at, valid);
+    }
+  }
+#pragma unroll
+  for (int v = 0; v < Wide; ++v) out[v] = bundles[v].close(op, base);
+}
+
+// All of a piece, by one thread: nothing is left to be decided between its loads. What the general
+// loop decides there is what it waits for, not memory.
+template <class Op, class Raw, int Wide>
+__device__ __forceinline__ void add_whole_piece(const Op& op, const ReduceArgs& args,
+                                                const Raw* row, int64_t step, int64_t base,
+                                                typename Op::State (&out)[Wide]) {
+  typename Op::template Bundle<kBatch, kRowLanes> bundles[Wide];
+#pragma unroll
+  for (int v = 0; v < Wide; ++v) bundles[v].begin(op, 0);
+#pragma unroll 1
+  for (int p = 0; p < kPiece; p += kBatch, row += kBatch * step) {
+    WideLine<Raw, Wide> lines[kBatch];
+#pragma unroll
+    for (int e = 0; e < kBatch; ++e) lines[e] = load_line<WideLine<Raw, Wide>>(row + e * step);
+#pragma unroll
+    for (int v = 0; v < Wide; ++v) {
+      typename Op::Value x[kBatch];
+#pragma unroll
+      for (int e = 0; e < kBatch; ++e) x[e] = element<Op>(lines[e].raw[v], args.decode);
+      bundles[v].add(op, x, Rows{static_cast<uint32_t>(p), 0}, kAllValid);
     }
   }
 #pragma unroll
@@ -128,16 +154,20 @@ __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
 }
 
 // The pieces of a thread, combined pairwise.
-template <bool Together, class Op, class Raw, int Wide, int kBatch>
+template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void add_pieces(const Op& op, const ReduceArgs& args,
-                                           const StridedShape& shape,
-                                           const Columns<Raw, Wide, kBatch>& columns, int64_t base,
+                                           const StridedShape& shape, const Raw* from, int64_t base,
                                            int lane, typename Op::State (&out)[Wide]) {
+  const bool one_step = shape.loads == RowLoads::columns ||
+                        (shape.loads == RowLoads::elements && args.layout.reduced_dims <= 1);
+  const bool plain = one_step && shape.lane_bits == 0 && is_plain(op);
   typename Op::State held[3][Wide];  // in local memory: once every 64 rows
 #pragma unroll 1
   for (int i = 0;; base += kPiece) {
-    if (base < args.layout.n) {
-      add_piece<Together>(op, args, shape, columns, base, lane, out);
+    if (plain && base + kPiece <= args.layout.n) {
+      add_whole_piece(Op{}, args, from + base * shape.step, shape.step, base, out);
+    } else if (base < args.layout.n) {
+      add_piece(op, args, shape, from, base, lane, out);
     } else {
 #pragma unroll
       for (int v = 0; v < Wide; ++v) out[v] = op.identity();
@@ -233,11 +263,11 @@ template <class State, int Wide>
 constexpr int kExchanged =
     std::min<int>(Wide, std::max<int>(1, 16384 / (reduce_tuning::kThreads * sizeof(State))));
 
-template <bool Together, int kBatch, class Op, class Raw, int Wide>
+template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& args,
-                                               const StridedShape& shape,
-                                               typename Op::State* states) {
+                                               const StridedShape& shape) {
   using State = typename Op::State;
+  State* const states = reinterpret_cast<State*>(dynamic_memory);
   constexpr int kAtOnce = kExchanged<State, Wide>;
   const uint32_t block = blockIdx.x / shape.tiles, tile = blockIdx.x - block * shape.tiles;
   // Lanes of a piece are those of a warp, then neighbours in memory.
@@ -248,14 +278,13 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
   const int64_t width = shape.columns * Wide, last = args.layout.columns - 1;
   const int64_t first = tile * width + c * Wide;
   const bool real = inside && first <= last;
-  Columns<Raw, Wide, kBatch> columns{static_cast<const Raw*>(args.input), 0};
   const Place2 place = kept_place(args.layout, first < last ? first : last);
-  columns.at = place.in;
+  const Raw* const from = static_cast<const Raw*>(args.input) + place.in;
   State state[Wide];
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
   const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
-  if (real) add_pieces<Together>(op, args, shape, columns, base, lane, state);
+  if (real) add_pieces(op, args, shape, from, base, lane, state);
   // Accumulators by halving, then pieces pairwise.
   if (shape.lane_bits > 0) {
 #pragma unroll
@@ -295,6 +324,7 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
       put_partial(args.partials, block * args.layout.columns + mine, state[v]);
   }
   if (shape.parts == 1) return;
+  __syncthreads();
   if (is_last_block(args.tickets + tile, shape.parts)) {
     const int64_t begin = tile * width, end = begin + width;
     finish_columns(op, args, states, begin,
@@ -306,37 +336,31 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
 // Two kernels in one: of several columns a thread, and of one where they are not neighbours.
 template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void reduce_strided(const Op& op, const ReduceArgs& args,
-                                               const StridedShape& shape,
-                                               typename Op::State* states) {
+                                               const StridedShape& shape) {
   if (shape.loads == RowLoads::columns)
-    reduce_columns<true, 8, Op, Raw, Wide>(op, args, shape, states);
+    reduce_columns<Op, Raw, Wide>(op, args, shape);
   else
-    reduce_columns<false, 8, Op, Raw, 1>(op, args, shape, states);
+    reduce_columns<Op, Raw, 1>(op, args, shape);
 }
 
 template <class Op, class Raw, int Wide>
 __global__ void __launch_bounds__(reduce_tuning::kThreads, kStridedBlocks<Op, Raw>)
     strided_rows(const __grid_constant__ ReduceArgs args,
                  const __grid_constant__ StridedShape shape) {
-  using State = typename Op::State;
-  constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
-  __shared__ __align__(
-      16) unsigned char memory[reduce_tuning::kThreads * kExchanged<State, kMost> * sizeof(State)];
-  State* const states = reinterpret_cast<State*>(memory);
   const Op op = make_op<Op>(args);
   if constexpr (std::is_same_v<Raw, AnyInteger>) {  // four kernels in one
     switch (args.decode.bytes) {
       case 1:
-        return reduce_strided<Op, Integer<1>, 4>(op, args, shape, states);
+        return reduce_strided<Op, Integer<1>, 4>(op, args, shape);
       case 2:
-        return reduce_strided<Op, Integer<2>, 4>(op, args, shape, states);
+        return reduce_strided<Op, Integer<2>, 4>(op, args, shape);
       case 4:
-        return reduce_strided<Op, Integer<4>, 4>(op, args, shape, states);
+        return reduce_strided<Op, Integer<4>, 4>(op, args, shape);
       default:
-        return reduce_strided<Op, Integer<8>, 2>(op, args, shape, states);
+        return reduce_strided<Op, Integer<8>, 2>(op, args, shape);
     }
   } else {
-    reduce_strided<Op, Raw, Wide>(op, args, shape, states);
+    reduce_strided<Op, Raw, Wide>(op, args, shape);
   }
 }
 
@@ -353,8 +377,14 @@ cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaS
   shape.loads = plan.loads       ? RowLoads::columns
                 : plan.row_loads ? RowLoads::rows
                                  : RowLoads::elements;
+  constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
+  const size_t states = plan.rows > 1 || plan.parts > 1
+                            ? reduce_tuning::kThreads * kExchanged<typename Op::State, kMost> *
+                                  sizeof(typename Op::State)
+                            : 0;
   return launch(strided_rows<Op, Raw, Wide>,
-                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads)}, stream, args, shape);
+                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), states}, stream, args,
+                shape);
 }
 
 }  // namespace gpuprims

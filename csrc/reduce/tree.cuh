@@ -4,6 +4,8 @@
 
 namespace gpuprims {
 
+extern __shared__ __align__(16) unsigned char dynamic_memory[];
+
 constexpr uint32_t kWholeWarp = 0xffffffffu;
 
 template <class State>
@@ -23,12 +25,30 @@ __device__ __forceinline__ State shuffle_down(const State& state, int distance) 
   return other;
 }
 
+template <class Op>
+__device__ __forceinline__ typename Op::State shuffle_down(const Op&,
+                                                           const typename Op::State& state,
+                                                           int distance) {
+  return shuffle_down(state, distance);
+}
+template <class A>
+__device__ __forceinline__ Summary<A> shuffle_down(const Stats<A>& op, const Summary<A>& state,
+                                                   int distance) {
+  if (op.indices) return shuffle_down(state, distance);
+  Summary<A> other{};
+  other.spread = shuffle_down(state.spread, distance);
+  other.least = __shfl_down_sync(kWholeWarp, state.least, distance);
+  other.most = __shfl_down_sync(kWholeWarp, state.most, distance);
+  other.nans = __shfl_down_sync(kWholeWarp, state.nans, distance);
+  return other;
+}
+
 // Halving over groups of `lanes` lanes; the first lane of a group has the result.
 template <class Op>
 __device__ __forceinline__ typename Op::State halve_lanes(const Op& op, typename Op::State state,
                                                           int lanes) {
 #pragma unroll 1
-  for (int d = lanes / 2; d > 0; d /= 2) state = op.combine(state, shuffle_down(state, d));
+  for (int d = lanes / 2; d > 0; d /= 2) state = op.combine(state, shuffle_down(op, state, d));
   return state;
 }
 
@@ -61,15 +81,17 @@ __device__ __forceinline__ State get_partial(const void* partials, int64_t at) {
   return state;
 }
 
-// Whether the calling block is the last of `blocks` to come here with its partial results written.
+// Whether the calling block is the last of `blocks` to come here with its partial results written,
+// after a barrier where other threads than the first wrote them: its fences then stand for all.
 // The ticket is 0 again afterwards.
 __device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
   __shared__ uint32_t before;
-  __threadfence();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    before = atomicInc(ticket, blocks - 1);
+    __threadfence();
+  }
   __syncthreads();
-  if (threadIdx.x == 0) before = atomicInc(ticket, blocks - 1);
-  __syncthreads();
-  __threadfence();
   return before == blocks - 1;
 }
 
@@ -189,6 +211,14 @@ __device__ __forceinline__ Op make_op(const ReduceArgs& args) {
   return op;
 }
 
+// Whether an op does nothing but what Op{} does, which loops can be told at compile time.
+template <class Op>
+__device__ __forceinline__ bool is_plain(const Op& op) {
+  if constexpr (requires { op.product; }) return !op.product && op.transform == Op::as_is;
+  if constexpr (requires { op.indices; }) return !op.indices;
+  return true;
+}
+
 // Where the result with this number begins in the input, and where it is in the output.
 struct Place2 {
   int64_t in, out;
@@ -217,7 +247,7 @@ __device__ __forceinline__ Place2 kept_place(const ReduceLayout& l, int64_t colu
 }
 
 // Offset of a reduced position. A call, since unrolled loops would have eight copies of it.
-__device__ __forceinline__ int64_t split_offset(const ReduceLayout& l, int64_t p) {
+inline __device__ __noinline__ int64_t split_offset(const ReduceLayout& l, int64_t p) {
   int64_t offset = 0;
   for (int i = 0; i + 1 < l.reduced_dims; ++i) {
     const int64_t size = l.reduced_size[i];
@@ -230,10 +260,6 @@ __device__ __forceinline__ int64_t split_offset(const ReduceLayout& l, int64_t p
     p = rest;
   }
   return offset + p * l.reduced_step[l.reduced_dims - 1];
-}
-
-__device__ __forceinline__ int64_t reduced_offset(const ReduceLayout& l, int64_t p) {
-  return l.reduced_dims <= 1 ? p * l.reduced_step[0] : split_offset(l, p);
 }
 
 // Group g of a row: its partials, `step` apart, pairwise. Each stands for kGroup / per_group
