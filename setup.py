@@ -17,6 +17,7 @@ from torch.utils import cpp_extension
 ROOT = Path(__file__).parent.resolve()
 VERSION = "0.1.0"
 TARGET = "0x020b000000000000ULL"  # the oldest PyTorch served: 2.11
+HEADERS = (".h", ".cuh", ".inc")
 WHEEL_ARCHS = "8.0;9.0;10.0;12.0+PTX"
 
 # PyTorch looks for ninja on PATH alone; without it every build compiles everything, one file at a time.
@@ -73,7 +74,9 @@ def library(name, sources, defines, cuda_home=None, archs=()):
                 "-Xcompiler=-fvisibility=hidden", *map(gencode, archs),
             ],
         },
-        depends=sorted(str(header.relative_to(ROOT)) for header in (ROOT / "csrc").glob("*/*.*h")),
+        depends=sorted(
+            str(file.relative_to(ROOT)) for file in (ROOT / "csrc").glob("*/*") if file.suffix in HEADERS
+        ),
         py_limited_api=True,
         extra_link_args=[*torch_libs, "-Wl,--exclude-libs,ALL", *links],
     )  # fmt: skip

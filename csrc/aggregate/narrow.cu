@@ -1,7 +1,7 @@
-// Sums and means without weights of features below 16 bytes, where a row of x is few elements: lanes
-// lie over edges, and a column is a pass of its own. A warp gathers the edges of its short rows into
-// shared memory, side by side and coalesced; then each lane adds a row's, in order. The tree of a sum
-// is row_warp.cuh's: a group is a lane.
+// Sums and means without weights of features below 16 bytes, where a row of x is few elements:
+// lanes lie over edges, and a column is a pass of its own. A warp gathers the edges of its short
+// rows into shared memory, side by side and coalesced; then each lane adds a row's, in order. The
+// tree of a sum is row_warp.cuh's: a group is a lane.
 #include "aggregate/rows.cuh"
 
 namespace gpuprims {
@@ -153,9 +153,9 @@ cudaError_t launch_narrow(Dtype dtype, const AggregatePlan& plan, const Aggregat
                           cudaStream_t stream) {
   for (int64_t tile = 0; tile < plan.tiles; tile += kMostGridY) {
     const auto tiles = static_cast<unsigned>(std::min(plan.tiles - tile, kMostGridY));
-    const auto code =
-        launch(aggregate_narrow, {dim3(static_cast<unsigned>(plan.blocks), tiles), dim3(32 * kWarps)},
-               stream, args, dealing_of(plan, tile), dtype);
+    const auto code = launch(aggregate_narrow,
+                             {dim3(static_cast<unsigned>(plan.blocks), tiles), dim3(32 * kWarps)},
+                             stream, args, dealing_of(plan, tile), dtype);
     if (code != cudaSuccess) return code;
   }
   return plan.hubs ? launch_combine(dtype, plan, args, stream) : cudaSuccess;
