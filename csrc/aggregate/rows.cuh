@@ -16,7 +16,6 @@ struct Dealing {
   int tile_lanes;
   int log_ways;  // groups that walk a long row together
   int long_degree;
-  int chunk;       // of hubs, which have two or more
   bool long_rows;  // there may be some
 };
 
