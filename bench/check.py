@@ -36,7 +36,7 @@ TESTS = {
 FLAGS = ("-o", "junit_family=xunit1", "-p", "no:cacheprovider")
 #: Where pytest-xdist is there, tests share the machine: minutes with a GPU are dear.
 PARALLEL = ("-n", "auto") if importlib.util.find_spec("xdist") else ()
-EVERY_OP = ("tests/native", "tests/test_install.py")
+EVERY_OP = ("tests/test_install.py",)
 #: Builds a package, which says nothing about a GPU; CI runs it.
 ELSEWHERE = ("--deselect", "tests/test_install.py::test_wheel_serves_every_python")
 FINDINGS = re.compile(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)")
@@ -93,12 +93,15 @@ def read_junit(file: Path) -> dict[str, int]:
 
 
 def tests(op: str, timeout: float, environ: dict[str, Any]) -> dict[str, Any]:
-    """Counts are recorded after each run of pytest: what ends this process loses the run's own alone."""
-    own = [f"tests/test_{op}*.py", *TESTS.get(op, ()), *EVERY_OP]
+    """What runs on a GPU (marked gpu; CI has the CPU's cases), and the package under this PyTorch.
+
+    Counts are recorded after each run of pytest: what ends this process loses the run's own alone.
+    """
+    own = [f"tests/test_{op}*.py", *TESTS.get(op, ())]
     files = [str(path) for pattern in own for path in sorted(ROOT.glob(pattern))]
-    runs = [files]
+    runs = [[*files, "-m", "gpu"], list(EVERY_OP)]
     if (ROOT / "tests/test_contract.py").exists():
-        runs.append(["tests/test_contract.py", "-k", op])
+        runs.append(["tests/test_contract.py", "-m", "gpu", "-k", op])
     total: dict[str, Any] = {"passed": 0, "failed": 0, "skipped": 0}
     stop = time.monotonic() + timeout
     for done, arguments in enumerate(runs, 1):

@@ -81,6 +81,7 @@ def problems(draw):
     return x, indptr, indices, weight
 
 
+@pytest.mark.gpu
 @settings(deadline=None, max_examples=150)
 @given(problems(), st.sampled_from(list(REDUCE)), st.sampled_from([torch.int32, torch.int64]))
 def test_against_numpy(problem, reduce, index_dtype):

@@ -200,6 +200,7 @@ def test_sum_depends_on_the_class_of_strides_alone(device: str) -> None:
     assert torch.equal(gp.reduce(x, "sum"), gp.reduce(x.permute(2, 0, 1), "sum"))
 
 
+@pytest.mark.gpu
 @given(
     st.lists(st.integers(0, 5), min_size=0, max_size=5),
     st.data(),
