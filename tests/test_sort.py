@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topk_reference import BITS, DISTRIBUTIONS, DTYPES, bits, random_input, reference, restride
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
 
 import torch_gpuprims.nn
-from torch_gpuprims import argsort, segment_sort, sort, sort_by_key, sort_keys, sort_out_of_core
+from torch_gpuprims import Segments, argsort, segment_sort, sort, sort_by_key, sort_keys, sort_out_of_core
 
 
 def keys_reference(x, dim, descending):
@@ -201,6 +202,10 @@ class TestInPlace:
             sort_keys(torch.zeros(3, dtype=torch.complex64, device=device), inplace=True)
         with pytest.raises(RuntimeError, match="sort_keys: dim must be between -1 and 0, got 1"):
             sort_keys(x.detach(), 1, inplace=True)
+        y = torch.tensor([3.0, 1.0, 2.0], device=device)
+        with pytest.raises(RuntimeError, match="sort_keys: dim must be between -1 and 0, got -2"):
+            sort_keys(y, -2, inplace=True)
+        assert y.tolist() == [3, 1, 2]
 
 
 @pytest.mark.gpu
@@ -234,12 +239,22 @@ class TestByKey:
             torch.arange(n, device=device),
             torch.rand(n, 2, 2, device=device) > 0.5,
             torch.randn(n, device=device, dtype=torch.complex64),
+            torch.arange(n, device=device).to(torch.uint32),
+            torch.arange(n, device=device).to(torch.uint64),
         )
         for descending in (False, True):
             order = torch.sort(keys, stable=True, descending=descending).indices
             got = sort_by_key(keys, *payloads, descending=descending)
             for mine, t in zip(got, (keys, *payloads), strict=True):
-                assert torch.equal(mine, t[order])
+                assert torch.equal(mine.cpu(), t.cpu()[order.cpu()])
+
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+    def test_low_bits_of_every_dtype(self, device, dtype):
+        keys = random_input((5000,), dtype, np.random.default_rng(2), False).to(device)
+        got, order = sort_by_key(keys, torch.arange(5000, device=device), end_bit=1)
+        assert torch.equal(bits(got), bits(keys)[order.cpu()])
+        whole, order = sort_by_key(keys, torch.arange(5000, device=device), end_bit=8 * dtype.itemsize)
+        assert torch.equal(order, sort(keys).indices) and torch.equal(bits(whole), bits(sort(keys).values))
 
     @pytest.mark.parametrize("n", [40, 3000, 200_000])
     @pytest.mark.parametrize("begin, end", [(0, 8), (4, 20), (7, 8), (5, 5), (24, 32), (0, 32)])
@@ -265,6 +280,18 @@ class TestByKey:
             ),
             "sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= 32, got 3 and 2": (
                 lambda: sort_by_key(keys, begin_bit=3, end_bit=2)
+            ),
+            "sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= 32, got -1 and 32": (
+                lambda: sort_by_key(keys, begin_bit=-1)
+            ),
+            "sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= 32, got 0 and -1": (
+                lambda: sort_by_key(keys, end_bit=-1)
+            ),
+            "sort_by_key: payload 0 must be a dense tensor, got a sparse layout": (
+                lambda: sort_by_key(keys, keys.to_sparse())
+            ),
+            "sort_by_key: payload 1 must be on the device of keys": (
+                lambda: sort_by_key(keys, keys, keys.to("meta"))
             ),
             "sort_by_key: dtype complex64 is not supported": lambda: sort_by_key(keys.to(torch.complex64)),
             "sort_by_key: keys must be a dense tensor": lambda: sort_by_key(keys.to_sparse()),
@@ -313,6 +340,20 @@ class TestSegments:
         assert bool(got.keys.isnan().all()) and bool((got.indices == -1).all())
         got = segment_sort(torch.arange(9, device=device), indptr, torch.arange(9, device=device))
         assert not bool(got.keys.any()) and bool((got.indices == -1).all())
+        for payload in (torch.ones(9, 2), torch.ones(9, dtype=torch.complex64)):
+            assert bool(segment_sort(torch.arange(9), indptr.cpu(), payload).values.isnan().all())
+            moved = segment_sort(torch.arange(9, device=device), indptr, payload.to(device)).values
+            assert bool(moved.isnan().all())
+        for dtype in (torch.bool, torch.uint8, torch.int64, torch.uint32):
+            moved = segment_sort(
+                torch.arange(9, device=device), indptr, torch.ones(9, 3, device=device).to(dtype)
+            ).values
+            assert moved.dtype == dtype and not bool(moved.to(torch.bool).any())
+        keys = torch.arange(9.0, device=device, requires_grad=True)
+        payload = torch.ones(9, device=device, requires_grad=True)
+        got = segment_sort(keys, indptr, payload)
+        (got.keys.nan_to_num() + got.values.nan_to_num()).sum().backward()
+        assert not bool(keys.grad.any()) and not bool(payload.grad.any())
 
     def test_bad_indptr_raises_where_asked(self, device):
         code = f"""if True:
@@ -327,30 +368,71 @@ class TestSegments:
 
     def test_vmap(self, device):
         x = torch.randn(4, 20, device=device)
-        indptr = torch.tensor([0, 5, 5, 20], device=device)
+        good = torch.tensor([0, 5, 5, 20], device=device)
+        bad = torch.tensor([0, 5, 5, 19], device=device)
 
-        def run(row):
-            return tuple(segment_sort(row, indptr)[:2])
+        def run(row, indptr):
+            ordered, order, _ = segment_sort(row, indptr, index_dtype=torch.int32)
+            return ordered.nan_to_num(), order
 
-        loop = [torch.stack(out) for out in zip(*map(run, x), strict=True)]
-        assert all(map(torch.equal, torch.vmap(run)(x), loop))
+        for indptr in (good, bad):
+            loop = [torch.stack(out) for out in zip(*(run(row, indptr) for row in x), strict=True)]
+            assert all(map(torch.equal, torch.vmap(run, in_dims=(0, None))(x, indptr), loop))
+            assert bool((loop[1] < 0).all()) == (indptr is bad)
+        each = torch.stack([good, bad, torch.tensor([0, 0, 0, 20], device=device), good])
+        loop = [torch.stack(out) for out in zip(*map(run, x, each), strict=True)]
+        assert all(map(torch.equal, torch.vmap(run)(x, each), loop))
 
-    def test_values_must_fit(self, device):
-        with pytest.raises(RuntimeError, match=r"values must have the length of keys \(3\), got shape \[2\]"):
-            x = torch.zeros(3, device=device)
-            segment_sort(x, torch.tensor([0, 3], device=device), x[:2])
+    def test_made_segments(self, device):
+        x = torch.randint(0, 9, (500,), device=device)
+        indptr = torch.tensor([0, 5, 5, 300, 500], device=device)
+        segments = Segments(indptr)
+        from_parts = _pytree.tree_unflatten(*_pytree.tree_flatten(segments))  # promises nothing
+        for given in (segments, from_parts):
+            for values in (None, torch.randn(500, 3, device=device), x.to(torch.uint16)):
+                got, want = segment_sort(x, given, values), segment_sort(x, indptr, values)
+                assert torch.equal(got.keys, want.keys) and torch.equal(got.indices, want.indices)
+                assert (values is None) == (got.values is None)
+                assert values is None or torch.equal(got.values, want.values)
+        with pytest.raises(RuntimeError) as error:
+            segment_sort(x[1:], segments)
+        words = "segment_sort: keys must have 500 elements (the end of the segments), got 499"
+        assert str(error.value) == words
+        with pytest.raises(RuntimeError, match="segment_sort: keys must have 1 dimension, got 2"):
+            segment_sort(x[None], segments)
+
+    def test_errors(self, device):
+        x, indptr = torch.zeros(3, device=device), torch.tensor([0, 3], device=device)
+        for words, call in {
+            "values must have the length of keys (3), got shape [2]": lambda: segment_sort(x, indptr, x[:2]),
+            "values must have the length of keys (3), got shape []": lambda: segment_sort(x, indptr, x[0]),
+            "values must be on the device of keys": lambda: segment_sort(x, indptr, x.to("meta")),
+            "values must be a dense tensor, got a sparse layout": (
+                lambda: segment_sort(x, indptr, x.to_sparse())
+            ),
+            "keys must have 1 dimension, got 0": lambda: segment_sort(x[0], indptr, x),
+            "keys must be a dense tensor, got a sparse layout": lambda: segment_sort(x.to_sparse(), indptr),
+            "indptr must be a dense tensor, got a sparse layout": (
+                lambda: segment_sort(x, indptr.to_sparse())
+            ),
+            "indptr must be on the device of keys": lambda: segment_sort(x, indptr.to("meta")),
+            "index_dtype must be int64 or int32": lambda: segment_sort(x, indptr, index_dtype=torch.int16),
+        }.items():
+            with pytest.raises(RuntimeError) as error:
+                call()
+            assert str(error.value) == f"segment_sort: {words}"
 
 
 class TestOutOfCore:
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.float16], ids=str)
+    @pytest.mark.parametrize("dtype", DTYPES, ids=str)
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("ties", [False, True])
     def test_an_eighth_of_the_array(self, device, dtype, descending, ties):
-        n = 200_000
+        n = 50_000
         keys = random_input((n,), dtype, np.random.default_rng(5), ties)
         before = bits(keys).clone()
         payload = torch.arange(n)
-        budget = n * (dtype.itemsize + 8) // 8 * 10  # an eighth, with the tenfold that a chunk takes
+        budget = n * (dtype.itemsize + 8) // 8
         got, order = sort_out_of_core(keys, payload, budget=budget, descending=descending, device=device)
         values, indices = reference(keys, n, 0, descending, None)
         assert torch.equal(order, indices)
@@ -359,7 +441,7 @@ class TestOutOfCore:
 
     def test_a_last_chunk_of_any_length(self, device):
         budget = 400_000
-        chunk = budget // (2 * (2 * 4 + 8 + 8))
+        chunk = budget // (2 * (2 * 4 + 8 + 8 + 1))
         for more in (1, 2, 7, chunk // 20, chunk // 2, chunk - 1):
             keys = torch.randn(4 * chunk + more)
             got = sort_out_of_core(keys, budget=budget, device=device)[0]
@@ -379,10 +461,43 @@ class TestOutOfCore:
             sort_out_of_core(keys, budget=9, device=device)
         need = int(str(e.value).split("at least ")[1].split()[0])
         assert torch.equal(sort_out_of_core(keys, budget=need, device=device)[0], keys)
-        with pytest.raises(RuntimeError, match="keys must have 1 dimension, got 2"):
-            sort_out_of_core(keys[None], budget=1 << 20)
-        with pytest.raises(RuntimeError, match=r"payload 0 must have the length of keys \(100000\)"):
-            sort_out_of_core(keys, keys[1:], budget=1 << 20)
+        for words, call in {
+            "keys must have 1 dimension, got 2": lambda: sort_out_of_core(keys[None], budget=1 << 20),
+            "payload 0 must have the length of keys (100000), got shape [99999]": (
+                lambda: sort_out_of_core(keys, keys[1:], budget=1 << 20)
+            ),
+            "dtype complex64 is not supported": lambda: sort_out_of_core(keys.to(torch.complex64), budget=9),
+            "keys must be a dense tensor, got a sparse layout": (
+                lambda: sort_out_of_core(keys.to_sparse(), budget=1 << 20)
+            ),
+            "payload 1 must be a dense tensor, got a sparse layout": (
+                lambda: sort_out_of_core(keys, keys, keys.to_sparse(), budget=1 << 20)
+            ),
+            "keys and payloads must be on the CPU, got meta": (
+                lambda: sort_out_of_core(keys.to("meta"), budget=1 << 20)
+            ),
+            "device must be a CUDA device or the CPU, got meta": (
+                lambda: sort_out_of_core(keys, budget=1 << 20, device="meta")
+            ),
+        }.items():
+            with pytest.raises(RuntimeError) as error:
+                call()
+            assert str(error.value) == f"sort_out_of_core: {words}"
+
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
+    def test_device_memory_stays_within_the_budget(self, dtype):
+        n = 20_000_000
+        keys = torch.randint(-(2**31), 2**31 - 1, (n,)).to(dtype)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before, budget = torch.cuda.memory_allocated(), n * (dtype.itemsize + 8) // 8
+        got, order = sort_out_of_core(keys, torch.arange(n), budget=budget, device="cuda")
+        assert torch.cuda.max_memory_allocated() - before <= budget
+        assert torch.equal(got, keys[order]) and bool((got[1:] >= got[:-1]).all())
+        assert bool((order[1:] > order[:-1])[got[1:] == got[:-1]].all())
 
 
 class TestWrappers:
@@ -400,6 +515,12 @@ class TestWrappers:
                 call(x[0, 0], 1)
         with pytest.raises(RuntimeError, match=r"^sort: index_dtype must be int64 or int32"):
             sort(x, index_dtype=torch.int16)
+        huge = torch.zeros(1, device=device).expand(2**31)
+        for call in (sort, argsort):
+            words = f"^{call.__name__}: index_dtype int32 holds no index of a dimension of 2147483648"
+            with pytest.raises(RuntimeError, match=words):
+                call(huge, index_dtype=torch.int32)
+        assert torch.equal(sort(x, 0, False, False).indices, sort(x, 0).indices)  # stable=False is
         with pytest.raises(TypeError, match="copy_"):
             sort(x, out=(x, x))
 
@@ -428,7 +549,7 @@ class TestWrappers:
         assert repr(module) == "Sort(dim=0, descending=True, index_dtype=torch.int32)"
 
     def test_docstrings(self):
-        for module in ("sort", "sort_out_of_core", "nn.sort"):
+        for module in ("sort", "sort_segment", "sort_out_of_core", "nn.sort"):
             name = f"torch_gpuprims.{module}"
             assert doctest.testmod(sys.modules[name], extraglobs={"torch": torch}).failed == 0
 

@@ -24,16 +24,9 @@ from .reorder_cache import CacheStats, ReorderCache
 from .reorder_out_of_core import aggregate_out_of_core
 from .reorder_overlap import overlapped
 from .segments import Segments
-from .sort import (
-    SegmentSort,
-    Sort,
-    argsort,
-    segment_sort,
-    sort,
-    sort_by_key,
-    sort_keys,
-    sort_out_of_core,
-)
+from .sort import Sort, argsort, sort, sort_by_key, sort_keys
+from .sort_out_of_core import sort_out_of_core
+from .sort_segment import SegmentSort, segment_sort
 from .topk import TopK, topk
 from .topk_approx import approx_topk
 from .topk_gate import TopKGate, topk_gate

@@ -145,6 +145,21 @@ def _sorting(values: bool, indices: bool) -> Callable[..., str]:
     return text
 
 
+def _sort_by_key(keys: torch.Tensor, *values: Any, **kwargs: Any) -> str:
+    sort = _sorting(kwargs.get("begin_bit", 0) == 0 and kwargs.get("end_bit") is None, True)
+    return f"sort_by_key: {sort(keys)}, then a gather for each payload"
+
+
+def _segment_sort(
+    keys: torch.Tensor, indptr: Any, values: Any = None, *, index_dtype: Any = torch.int64, **kwargs: Any
+) -> str:
+    segments = getattr(indptr, "indptr", indptr).shape[0] - 1  # of Segments or a tensor
+    count, where = _multiprocessors(keys)
+    sizes = map(ctypes.c_int64, (keys.shape[0], segments))
+    bits = 32 if index_dtype is torch.int32 else 64
+    return _text(library.gpuprims_explain_segment_sort, _DTYPES.index(keys.dtype), *sizes, bits, count) + where
+
+
 def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any) -> str:
     rank = input.dim()
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
@@ -194,8 +209,10 @@ _OPS: dict[str, Callable[..., str]] = {
     "pack_rows": _reorder("pack_rows"),
     "reduce": _reduce,
     "segment_reduce": _segment_reduce,
+    "segment_sort": _segment_sort,
     "segment_topk": _segment_topk,
     "sort": _sorting(True, True),
+    "sort_by_key": _sort_by_key,
     "sort_keys": _sorting(True, False),
     "spmv": _reorder("spmv"),
     "spmv_csr": _reorder("spmv_csr"),

@@ -1,4 +1,4 @@
-"""Sorting: keys, keys with payloads, segments; CPU and CUDA kernels are in csrc/sort."""
+"""Sorting: rows, keys alone, keys with payloads; CPU and CUDA kernels are in csrc/sort."""
 
 import functools
 import sys
@@ -9,13 +9,11 @@ import torch
 from . import _explain, sort_grad
 from . import sort_fake as sort_fake
 from ._dispatch import below_autograd, direct, eager, plain, reraise
-from .sort_out_of_core import sort_out_of_core as sort_out_of_core
 
 _ops = torch.ops.gpuprims
 _call, _sort_handle = direct(_ops.sort.default)
 _, _argsort_handle = direct(_ops.argsort.default)
 _, _keys_handle = direct(_ops.sort_keys.default)
-_, _segment_handle = direct(_ops.segment_sort.default)
 _tuple = tuple.__new__
 _INT64 = torch.int64
 
@@ -23,12 +21,6 @@ _INT64 = torch.int64
 class Sort(NamedTuple):
     values: torch.Tensor
     indices: torch.Tensor
-
-
-class SegmentSort(NamedTuple):
-    keys: torch.Tensor
-    indices: torch.Tensor
-    values: torch.Tensor | None
 
 
 def _bits(index_dtype: torch.dtype) -> int:
@@ -73,7 +65,8 @@ def sort(
     Gradients reach the elements through the permutation (indices have none), double backward included.
 
     Cost: rows that fit a multiprocessor are read and written once; longer ones take a pass for each 8 bits
-    of the key that vary, a sorted row none. Workspace: a second buffer of keys and 32-bit indices. The
+    of the key that vary, a sorted row none. Workspace: a second buffer of keys and 32-bit indices. A
+    dimension that is not the last one is copied before and after, as in torch.sort. The
     method for long rows is the radix sort of Adinets & Merrill, "Onesweep" (2022); the rank of a key within
     a tile comes from counters that each thread has to itself, as in Satish, Harris & Garland (IPDPS 2009).
 
@@ -196,6 +189,32 @@ def _sort_keys_in_place(input: torch.Tensor, dim: int, descending: bool) -> torc
         return _raise(error, "sort_keys", input=input)
 
 
+def check_payload(op: str, name: str, payload: torch.Tensor, keys: torch.Tensor) -> None:
+    """Raises where a payload [n, ...] does not go with keys [n]."""
+    if payload.layout is not torch.strided:
+        raise RuntimeError(f"{op}: {name} must be a dense tensor, got a sparse layout")
+    shape = list(payload.shape)
+    if not shape or shape[0] != keys.shape[0]:
+        raise RuntimeError(f"{op}: {name} must have the length of keys ({keys.shape[0]}), got shape {shape}")
+    if payload.device != keys.device:
+        raise RuntimeError(f"{op}: {name} must be on the device of keys")
+
+
+# Dtypes whose rows PyTorch gathers on every device; others go as integers of their size.
+_GATHERED = frozenset(
+    {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128}
+    | {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
+)
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def gathered(payload: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """payload[order], for a payload [n, ...] of any dtype."""
+    if payload.dtype in _GATHERED:
+        return payload.index_select(0, order)
+    return payload.view(_SAME_SIZE[payload.element_size()]).index_select(0, order).view(payload.dtype)
+
+
 def sort_by_key(
     keys: torch.Tensor,
     *values: torch.Tensor,
@@ -216,11 +235,12 @@ def sort_by_key(
     Returns:
         (keys, *values), new tensors. Gradients reach keys and payloads through the permutation.
 
-    Cost: the sort with 32-bit indices, then one gather for each payload.
+    Cost: `sort`, then one gather for each payload; with some bits alone `argsort`, and a gather for keys too.
 
     Raises:
-        RuntimeError: keys are not one-dimensional, a payload's length or device differs, or bits are out of
-            range.
+        RuntimeError: keys are not one-dimensional or of another dtype or layout, a payload's length, layout
+            or device differs, or bits are out of range.
+        torch.OutOfMemoryError: no memory for the result or the workspace.
 
     >>> sort_by_key(torch.tensor([2, 1]), torch.tensor(["ab".index(c) for c in "ab"]))
     (tensor([1, 2]), tensor([1, 0]))
@@ -228,22 +248,22 @@ def sort_by_key(
     if keys.dim() != 1:
         raise RuntimeError(f"sort_by_key: keys must have 1 dimension, got {keys.dim()}")
     for at, payload in enumerate(values):
-        shape = list(payload.shape)
-        if not shape or shape[0] != keys.shape[0]:
-            raise RuntimeError(
-                f"sort_by_key: payload {at} must have the length of keys ({keys.shape[0]}), got shape {shape}"
-            )
-        if payload.device != keys.device:
-            raise RuntimeError(f"sort_by_key: payload {at} must be on the device of keys")
+        check_payload("sort_by_key", f"payload {at}", payload, keys)
+    if end_bit is not None and end_bit < 0:  # -1 is the op's own word for all
+        width = 8 * keys.element_size()
+        raise RuntimeError(
+            f"sort_by_key: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= {width}, "
+            f"got {begin_bit} and {end_bit}"
+        )
     try:
         if begin_bit == 0 and end_bit is None:
             sorted_keys, order = sort(keys, 0, descending)
         else:
             order = _argsort(keys, 0, descending, 64, begin_bit, -1 if end_bit is None else end_bit)
-            sorted_keys = keys.index_select(0, order)
+            sorted_keys = gathered(keys, order)
     except RuntimeError as error:
         raise type(error)(_renamed(str(error))) from None
-    return (sorted_keys, *(payload.index_select(0, order) for payload in values))
+    return (sorted_keys, *(gathered(payload, order) for payload in values))
 
 
 def _renamed(words: str) -> str:
@@ -252,55 +272,6 @@ def _renamed(words: str) -> str:
         if words.startswith(name):
             words = f"sort_by_key: {words[len(name) :]}"
     return words.replace("sort_by_key: input", "sort_by_key: keys")
-
-
-def segment_sort(
-    keys: torch.Tensor,
-    indptr: torch.Tensor,
-    values: torch.Tensor | None = None,
-    *,
-    descending: bool = False,
-    index_dtype: torch.dtype = torch.int64,
-) -> SegmentSort:
-    """Sort each segment keys[indptr[i]:indptr[i + 1]], stably, with no wait for the device.
-
-    Args:
-        keys: [n], any dtype that `sort` takes.
-        indptr: [segments + 1], int32 or int64, rising from 0 to n; segments may be empty, and of any mix of
-            lengths. It is read on the device: the call can be captured in a CUDA graph and replayed with
-            other segments.
-        values: payload [n, ...] to bring into the same order.
-
-    Returns:
-        SegmentSort(keys, indices, values): indices are positions in the whole of keys; values is None where
-        none were given. Where indptr is wrong, keys are NaN (floats) or 0 and indices -1; with
-        GPUPRIMS_CHECK=1 it raises.
-
-    Order, dtypes, gradients as `sort`. Cost on CUDA: segments that fit a block's shared memory are read and
-    written once, the others are sorted together by segment number and key.
-
-    >>> segment_sort(torch.tensor([2, 1, 9, 8, 7]), torch.tensor([0, 2, 5])).keys
-    tensor([1, 2, 7, 8, 9])
-    """
-    if values is not None and (values.dim() == 0 or values.shape[0] != keys.shape[0]):
-        raise RuntimeError(
-            f"segment_sort: values must have the length of keys ({keys.shape[0]}), "
-            f"got shape {list(values.shape)}"
-        )
-    bits = _bits(index_dtype)
-    try:
-        if plain(keys, indptr):
-            guard = below_autograd()
-            try:
-                ordered, order = _call(_segment_handle, keys, indptr, descending, bits)
-            finally:
-                del guard
-        else:
-            ordered, order = sort_grad.run_segment_sort(keys, indptr, descending, bits)
-    except RuntimeError as error:
-        return _raise(error, "segment_sort", keys=keys, indptr=indptr)
-    moved = None if values is None else values.index_select(0, order.clamp_min(0))
-    return SegmentSort(ordered, order, moved)
 
 
 @functools.cache

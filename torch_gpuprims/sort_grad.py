@@ -71,26 +71,34 @@ def _segment_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
 
 
 def _segment_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
+    """Where indptr was wrong all goes to a last slot, which is cut off."""
     if grad is None:
         return (None,) * 4
     (indices,) = ctx.saved_tensors
-    return _through(indices.clamp_min(0), grad.shape, 0, grad), None, None, None
+    n = grad.shape[0]
+    at = torch.where(indices < 0, n, indices)
+    return _through(at, (n + 1,), 0, grad).narrow(0, 0, n), None, None, None
 
 
 def _vmap_segments(
     run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]
 ) -> Any:
     """A batch of b calls is one call with b times the segments."""
-    keys, indptr, *rest = args
+    keys, indptr, descending, bits = args
     batch = info.batch_size
     keys = keys.expand(batch, *keys.shape) if in_dims[0] is None else keys.movedim(in_dims[0], 0)
-    indptr = indptr.expand(batch, *indptr.shape) if in_dims[1] is None else indptr.movedim(in_dims[1], 0)
+    if in_dims[1] is not None:  # each has its own offsets: a loop
+        rows = zip(keys, indptr.movedim(in_dims[1], 0), strict=True)
+        parts = [run(*row, descending, bits) for row in rows]
+        return tuple(torch.stack(column) for column in zip(*parts, strict=True)), (0, 0)
     n = keys.shape[1]
-    first = torch.arange(batch, device=keys.device).unsqueeze(1) * n
-    starts = indptr.long()[:, :-1] + first
-    ends = torch.full((1,), 1, device=keys.device) * (batch * n)
-    values, indices = run(keys.reshape(-1), torch.cat([starts.reshape(-1), ends]), *rest)
-    return (values.view(batch, n), indices.view(batch, n) - first.to(indices.dtype)), (0, 0)
+    shift = torch.arange(batch, device=keys.device).unsqueeze(1) * n
+    # Bad offsets stay bad: the first and the last of all are those of indptr.
+    offsets = torch.cat([(indptr[:-1].long() + shift).reshape(-1), indptr[-1:].long() + (batch - 1) * n])
+    values, indices = run(keys.reshape(-1), offsets, descending, 64 if bits == 32 else bits)
+    indices = indices.view(batch, n)
+    indices = torch.where(indices < 0, -1, indices - shift)
+    return (values.view(batch, n), indices if bits == 64 else indices.int()), (0, 0)
 
 
 # Registration ---------------------------------------------------------------------------------------------

@@ -74,8 +74,9 @@ def topk(
     Gradients reach the selected elements (indices have none), double backward included. Under autocast the
     dtype of input is kept.
 
-    Cost: the input is read once where k is a small part of a row; no copy is made of a strided input. The
-    method is a running threshold: an element is looked at again only if it reaches the k-th best seen so
+    Cost: the input is read once where k is a small part of a row. Rows may lie apart in memory; on CUDA a
+    dimension whose elements are not neighbours is copied first, as in torch.topk. The method is a running
+    threshold: an element is looked at again only if it reaches the k-th best seen so
     far, as in DeepSeek's DeepSelect; long rows on CUDA take radix digits, as in AIR Top-K (Zhang et al.,
     SC'23). Where k is a sizeable part of a row, the row is sorted.
 

@@ -1,12 +1,13 @@
 """approx_topk: most of the k largest elements, with an expected recall; kernels in csrc/topk/approx*."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import _explain
-from ._dispatch import below_autograd, plain, reraise
-from .topk import TopK, _fake, topk
+from ._dispatch import apply, below_autograd, eager, gradients, light_autograd, plain, reraise
+from .topk import _LAYOUT, TopK, _fake, topk
 
 _op = torch.ops.gpuprims.approx_topk.default
 
@@ -56,19 +57,29 @@ def approx_topk(
         return topk(input, k, dim, largest)  # the one element, or the error about dim
     last = dim in (-1, rank - 1)
     rows = input if last else input.movedim(dim, -1)
+    args = (rows, k, recall_target, largest)
     try:
         if plain(rows):
             with below_autograd():
-                values, indices = _op(rows, k, recall_target, largest)
+                values, indices = _op(*args)
+        elif eager(rows):
+            values, indices = _apply(*args)
         else:
-            values, indices = _op(rows, k, recall_target, largest)
+            values, indices = _run(*args)
     except RuntimeError as error:
+        if input.layout is not torch.strided:  # no kernel of ours is found, to say so
+            raise RuntimeError(_LAYOUT.format("input")) from None
         reraise(error)
     if _explain.enabled:
         _explain.log("approx_topk", input, k, recall_target, dim)
     if last:
         return TopK(values, indices)
     return TopK(values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous())
+
+
+def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """The op for a call that autograd, a transform, a subclass or a tracer may see."""
+    return apply(_Function, *args) if light_autograd(args[0]) else _op(*args)
 
 
 def _check_target(target: float) -> None:
@@ -100,13 +111,13 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
     return grad.new_zeros(ctx.shape).scatter(-1, indices, grad), None, None, None
 
 
-def _vmap(info: Any, in_dims: tuple[Any, ...], input: torch.Tensor, *args: Any) -> Any:
+def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
+    input, *rest = args
     input = input.movedim(in_dims[0], 0)
     if input.dim() == 1:  # a batch of single elements
-        values, indices = _op(input[:, None], *args)
+        values, indices = run(input[:, None], *rest)
         return (values[:, 0], indices[:, 0]), (0, 0)
-    return _op(input, *args), (0, 0)
+    return run(input, *rest), (0, 0)
 
 
-torch.library.register_autograd("gpuprims::approx_topk", _backward, setup_context=_setup_context)
-torch.library.register_vmap("gpuprims::approx_topk", _vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)

@@ -102,8 +102,9 @@ def segment_topk(
             _explain.log("segment_topk", values, given, k, max_k=max_k)
         return result
     except RuntimeError as error:
-        if getattr(values, "layout", torch.strided) is not torch.strided:
-            raise RuntimeError(_LAYOUT) from None
+        for name, tensor in (("values", values), ("indptr", indptr), ("k", k)):  # no kernel of ours is found
+            if getattr(tensor, "layout", torch.strided) is not torch.strided:
+                raise RuntimeError(_LAYOUT.format(name)) from None
         reraise(error)
 
 
@@ -116,7 +117,7 @@ def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
 
 # Shapes without data: the words of csrc/topk/segment_checks.h ----------------------------------------------
 
-_LAYOUT = "segment_topk: values must be a dense tensor, got a sparse layout"
+_LAYOUT = "segment_topk: {} must be a dense tensor, got a sparse layout"
 
 
 def _check(ok: Any, words: Callable[[], str]) -> None:
@@ -124,6 +125,7 @@ def _check(ok: Any, words: Callable[[], str]) -> None:
 
 
 def _check_ints(name: str, t: torch.Tensor, values: torch.Tensor) -> None:
+    torch._check(t.layout is torch.strided, lambda: _LAYOUT.format(name))
     _check(t.dim() == 1, lambda: f"{name} must have 1 dimension, got {t.dim()}")
     _check(
         t.dtype in (torch.int32, torch.int64), lambda: f"{name} must be int32 or int64, got {_name(t.dtype)}"
@@ -141,7 +143,7 @@ def _fake(
     index_bits: int = 64,
     promises: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    torch._check(values.layout is torch.strided, lambda: _LAYOUT)
+    torch._check(values.layout is torch.strided, lambda: _LAYOUT.format("values"))
     _check(values.dtype in _DTYPES, lambda: f"dtype {_name(values.dtype)} is not supported")
     _check(values.dim() == 1, lambda: f"values must have 1 dimension, got {values.dim()}")
     _check_ints("indptr", indptr, values)
