@@ -77,6 +77,11 @@ class TestValues:
                 check(x, k, largest=False, mask=mask)
             check(x.T.contiguous(), 10, 0)
 
+    def test_sorted_or_not_is_the_same(self, device):
+        x = torch.randn(50, 300, device=device)
+        for k in (1, 8, 200):
+            assert all(map(torch.equal, topk(x, k, sorted=False), topk(x, k)))
+
     def test_row_without_elements(self, device):
         mask = torch.tensor([[True] * 3, [False] * 3], device=device)
         values, indices = topk(torch.ones(2, 3, device=device), 2, mask=mask)
@@ -142,6 +147,11 @@ class TestErrors:
             sparse = "topk: mask must be a dense tensor, got a sparse layout"
             assert raised(topk, x, 1, mask=kept) == sparse
             assert raised(topk, x.clone().requires_grad_(), 1, mask=kept) == sparse
+        on_meta = torch.ones(4, dtype=torch.bool, device="meta")
+        assert raised(topk, x, 1, mask=on_meta) == "topk: mask must be on the device of input"
+        huge = torch.zeros(1, device=device).expand(2**31)
+        words = "topk: index_dtype int32 holds no index of a dimension of 2147483648"
+        assert raised(topk, huge, 1, index_dtype=torch.int32) == words
         with pytest.raises(TypeError, match="copy_"):
             topk(x, 1, out=(x, x))
 

@@ -103,9 +103,50 @@ def test_is_topk_where_exact(device: str) -> None:
             got, want = approx_topk(x, 3, dim=dim, largest=largest), topk(x, 3, dim, largest)
             assert isinstance(got, TopK) and torch.equal(got.indices, want.indices)
             assert torch.equal(got.values, want.values) and got.values.is_contiguous()
-    for bad in (lambda: approx_topk(x, 3, dim=3), lambda: approx_topk(x, 6)):
-        with pytest.raises(RuntimeError, match="topk: "):
-            bad()
+
+
+def test_other_errors_are_those_of_topk(device: str) -> None:
+    x = torch.randn(4, 60, 5, device=device)
+    for words, call in {
+        "topk: dim must be between -3 and 2, got 3": lambda: approx_topk(x, 3, dim=3),
+        "topk: k must be between 0 and 5 (the size of dimension 2), got 6": lambda: approx_topk(x, 6),
+        "topk: k must be between 0 and 5 (the size of dimension 2), got -1": lambda: approx_topk(x, -1),
+        "topk: input must be a dense tensor, got a sparse layout": lambda: approx_topk(x.to_sparse(), 3),
+        "topk: dtype complex64 is not supported": lambda: approx_topk(x.to(torch.complex64), 3),
+    }.items():
+        with pytest.raises(RuntimeError) as error:
+            call()
+        assert str(error.value) == words
+
+
+@pytest.mark.parametrize("kind", ["nan", "-nan", "-inf", "some nan"])
+def test_rows_of_nan_give_distinct_indices_in_range(device: str, kind: str) -> None:
+    """Where two stages are taken (on a GPU) and where the answer is exact."""
+    n, k = 32_768, 1024
+    x = torch.randn(3, n, device=device)
+    x[:, :: 1 if kind != "some nan" else 50] = float(kind.removeprefix("some "))
+    for dtype in (torch.float32, torch.bfloat16):
+        for largest in (True, False):
+            values, indices = approx_topk(x.to(dtype), k, 0.9, largest=largest)
+            assert int(indices.min()) >= 0 and int(indices.max()) < n
+            assert all(len(row.unique()) == k for row in indices)
+            assert torch.equal(values.isnan(), x.to(dtype).gather(1, indices).isnan())
+            if kind == "some nan":
+                assert bool(values[:, 0].isnan().all()) == largest
+
+
+def test_gradients(device: str) -> None:
+    x = torch.randperm(24, device=device).double().view(4, 6).requires_grad_()
+    for dim in (0, 1):
+        assert torch.autograd.gradcheck(lambda t, dim=dim: approx_topk(t, 3, dim=dim).values, x)
+        assert torch.autograd.gradgradcheck(lambda t, dim=dim: approx_topk(t, 3, dim=dim).values, x)
+
+    def loss(t: torch.Tensor) -> torch.Tensor:
+        return approx_topk(t, 2).values.square().sum()
+
+    (expected,) = torch.autograd.grad(loss(x), x)
+    assert torch.equal(torch.func.grad(loss)(x.detach()), expected)
+    assert torch.equal(torch.vmap(torch.func.grad(loss))(x.detach()[None]), expected[None])
 
 
 @on_the_host

@@ -208,6 +208,8 @@ class TestErrors:
         sparse = "topk_gate: {} must be a dense tensor, got a sparse layout"
         assert raised(topk_gate, x.to_sparse(), 1) == sparse.format("logits")
         assert raised(topk_gate, x, 1, bias=x[0].to_sparse()) == sparse.format("bias")
+        words = "topk_gate: bias must be on the device of logits"
+        assert raised(topk_gate, x, 1, bias=torch.zeros(12, device="meta")) == words
         words = "topk_gate: k must be between 0 and 12 (the experts of the kept groups), got 13"
         assert raised(topk_gate, x, 13) == raised(topk_gate, x.clone().requires_grad_(), 13) == words
 

@@ -106,6 +106,10 @@ def test_errors(device):
         merge_topk(x, ids[0], 1, dim=0)
     with pytest.raises(RuntimeError, match="merge_topk: values must be a dense tensor, got a sparse layout"):
         merge_topk(x.to_sparse(), ids, 1)
+    with pytest.raises(RuntimeError, match="merge_topk: indices must be a dense tensor, got a sparse layout"):
+        merge_topk(x, ids.to_sparse(), 1)
+    with pytest.raises(RuntimeError, match="merge_topk: indices must be on the device of values"):
+        merge_topk(x, ids.to("meta"), 1)
 
 
 def test_sharded_rows():

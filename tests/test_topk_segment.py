@@ -225,8 +225,26 @@ for indptr, k in (([0, 3, 2, 5], 1), ([0, 3, 5], [1, -2]), ([0, 3, 5], [9, 0])):
             segment_topk(x[1:], Segments(indptr), 2)
         with pytest.raises(RuntimeError, match="index_dtype must be int64 or int32"):
             segment_topk(x, indptr, 2, index_dtype=torch.int16)
-        with pytest.raises(RuntimeError, match="values must be a dense tensor, got a sparse layout"):
-            segment_topk(x.to_sparse(), indptr, 2)
+        for words, call in {
+            "values must be a dense tensor, got a sparse layout": lambda: segment_topk(
+                x.to_sparse(), indptr, 2
+            ),
+            "indptr must be a dense tensor, got a sparse layout": lambda: segment_topk(
+                x, indptr.to_sparse(), 2
+            ),
+            "k must be a dense tensor, got a sparse layout": lambda: segment_topk(
+                x, indptr, counts.to_sparse(), max_k=2
+            ),
+            "indptr must be on the device of values": lambda: segment_topk(x, indptr.to("meta"), 2),
+            "k must be on the device of values": lambda: segment_topk(x, indptr, counts.to("meta"), max_k=2),
+            "k must not be negative, got -2": lambda: segment_topk(x, indptr, -2),
+            "index_dtype int32 holds no index of 2147483648 values": lambda: segment_topk(
+                x[:1].expand(2**31), indptr, 2, index_dtype=torch.int32
+            ),
+        }.items():
+            with pytest.raises(RuntimeError) as error:
+                call()
+            assert str(error.value) == f"segment_topk: {words}"
 
     @pytest.mark.gpu
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")

@@ -49,6 +49,16 @@ class TestStream:
         assert stream.count == 5000
         same(stream.result(), topk(x, k, largest=largest))
 
+    def test_nan_and_infinities(self, where):
+        x = torch.tensor([1.0, torch.nan, -torch.inf, -torch.nan, torch.inf, 0.0, -0.0]).repeat(600)
+        for largest in (True, False):
+            stream = StreamingTopK(1500, largest=largest, device=where[1], staging_bytes=4096)
+            for chunk in x.split(1100):
+                stream.update(place(chunk, where))
+            result, whole = stream.result(), topk(x, 1500, largest=largest)
+            assert torch.equal(result.indices.cpu(), whole.indices)
+            assert torch.equal(result.values.cpu().view(torch.int32), whole.values.view(torch.int32))
+
     def test_rows(self, where):
         x = torch.randint(0, 50, (3, 2, 4000)).to(torch.int32)
         for staging in (4096, 16_384, 1 << 20):  # a row is cut; some rows at a time; all of them
@@ -145,6 +155,10 @@ BAD = {
     "indices must be int64, got int32": lambda s: s.update(torch.zeros(3), indices=torch.arange(3).int()),
     "indices must have the shape of chunk [3], got [2]": lambda s: s.update(
         torch.zeros(3), indices=torch.arange(2)
+    ),
+    "chunk must be on cpu, got meta": lambda s: s.update(torch.zeros(3, device="meta")),
+    "indices must be on the device of chunk (cpu), got meta": lambda s: s.update(
+        torch.zeros(3), indices=torch.arange(3, device="meta")
     ),
     "cannot merge largest=False into largest=True": lambda s: s.merge(filled(2, largest=False)),
     "cannot merge the best 1 of 5 into the best 2": lambda s: s.merge(filled(1)),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from torch_gpuprims import argsort, segment_sort, sort, sort_by_key, sort_keys
+from torch_gpuprims import Segments, argsort, segment_sort, sort, sort_by_key, sort_keys
 
 from .spec import Call, Device, Op, distinct
 
@@ -167,7 +167,7 @@ def _segment_samples(device: Device) -> list[tuple[Any, ...]]:
     ]
 
 
-def _segments(keys: torch.Tensor, indptr: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _segments(keys: torch.Tensor, indptr: torch.Tensor | Segments) -> tuple[torch.Tensor, ...]:
     return tuple(segment_sort(keys, indptr)[:2])
 
 
@@ -179,6 +179,20 @@ SEGMENT_SORT = Op(
             _segments,
             lambda n, device, dtype: (distinct(n, device=device, dtype=dtype),),
             lambda n, device: (_indptr(n, device),),
+        ),
+        "descending, with a payload": Call(
+            lambda keys, payload, indptr: tuple(
+                segment_sort(keys, indptr, payload, descending=True, index_dtype=torch.int32)
+            ),
+            lambda n, device, dtype: (
+                distinct(n, device=device, dtype=dtype), distinct(n, 2, device=device, dtype=dtype, seed=1)
+            ),
+            lambda n, device: (_indptr(n, device),),
+        ),
+        "Segments": Call(
+            _segments,
+            lambda n, device, dtype: (distinct(n, device=device, dtype=dtype),),
+            lambda n, device: (Segments(_indptr(n, device)),),
         ),
     },
     empties=lambda device: [
@@ -205,4 +219,4 @@ SEGMENT_SORT = Op(
     ],
     huge=_segments_huge,
     lacks={"zero_dim": "segments cut a vector"},
-)
+)  # fmt: skip

@@ -44,12 +44,10 @@ APPROX_TOPK = Op(
             lambda x, k: approx_topk(x, k, 0.95),
             lambda n, device, dtype: (distinct(3, n, device=device, dtype=dtype),),
             lambda n, device: (min(n, 2 + n // 8, 16),),
-            lacks={"func_grad": "torch.func.grad asks for an autograd.Function of its own"},
         ),
         "smallest of dim 0": Call(
             lambda x: approx_topk(x, 2, 0.9, dim=0, largest=False),
             lambda n, device, dtype: (distinct(n, 3, device=device, dtype=dtype),),
-            lacks={"func_grad": "torch.func.grad asks for an autograd.Function of its own"},
         ),
     },
     empties=_empties,
