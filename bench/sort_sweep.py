@@ -21,6 +21,12 @@ SHAPES = [
 ]
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int16")
 MOST = 1 << 31  # bytes of an input
+#: Behind the sample, on a GPU: rows as long as an issue wants them, (dtype, kind, keys only).
+LONGEST = 1_000_000_000
+LONGEST_POINTS = [
+    ("float32", "normal", False), ("int32", "range20", False), ("float32", "sorted", False),
+    ("uint8", "uniform", False), ("bfloat16", "zipf", False), ("int32", "few", True),
+]  # fmt: skip
 
 Point = tuple[int, int, torch.dtype, str, bool]
 
@@ -52,7 +58,8 @@ def sweep(
     cap = MOST if options.device.startswith("cuda") else 1 << 20
     stop = time.monotonic() + options.limit
     done: list[dict[str, Any]] = []
-    for rows, n, dtype, kind, keys_only in points(options.points, cap):
+    longest = [(1, LONGEST, getattr(torch, name), *how) for name, *how in LONGEST_POINTS]
+    for rows, n, dtype, kind, keys_only in (*points(options.points, cap), *longest[: 6 * (cap == MOST)]):
         if time.monotonic() > stop:
             print(f"stopped by --limit after {len(done)} of {options.points} points")
             break

@@ -71,6 +71,23 @@ def test_sort_names_the_algorithm(shape: tuple[int, ...], dtype: torch.dtype, wo
         assert "keys alone" in explain("sort_keys", torch.empty(shape, dtype=dtype, device="meta"))
 
 
+def test_segment_sort_names_its_kernels_and_workspace() -> None:
+    x, offsets = torch.empty(10**8, device="meta"), torch.zeros(1001, dtype=torch.int64, device="meta")
+    line = explain("segment_sort", x, offsets)
+    assert line.startswith("segment_sort float32 [100000000] in 1000 segments -> a warp for segments of")
+    assert "at most 4 passes for longer ones" in line
+    assert float(line.split("workspace ")[1].split(" MB")[0]) * 1e6 <= 1.1 * 8e8
+    line = explain("segment_sort", torch.empty(1000), Segments(torch.arange(0, 1001, 10)))
+    assert " in 100 segments " in line and "passes" not in line and "this input is on cpu" in line
+    assert "nothing to launch" in explain("segment_sort", torch.empty(0), torch.zeros(3, dtype=torch.int32))
+
+
+def test_sort_by_key_is_a_sort_and_gathers() -> None:
+    line = explain("sort_by_key", torch.empty(1000, device="meta"), torch.empty(1000, device="meta"))
+    assert line.startswith("sort_by_key: sort float32 [1, 1000] -> warp_row") and "a gather for each" in line
+    assert "argsort" in explain("sort_by_key", torch.empty(9, dtype=torch.int32), end_bit=8)
+
+
 def test_aggregate_says_what_is_cut() -> None:
     hub = torch.stack([torch.arange(3000) % 7, torch.zeros(3000, dtype=torch.long)])
     line = explain("neighbor_aggregate", torch.empty(7, 64), Graph.from_coo(hub, num_nodes=7))
@@ -93,6 +110,7 @@ CALLS = {
     "sort": lambda x: torch_gpuprims.sort(x),
     "argsort": lambda x: torch_gpuprims.argsort(x),
     "sort_keys": lambda x: torch_gpuprims.sort_keys(x),
+    "segment_sort": lambda x: torch_gpuprims.segment_sort(x[0], torch.tensor([0, 3, 8]))[:2],
     "neighbor_aggregate": lambda x: torch_gpuprims.neighbor_aggregate(x, GRAPH),
 }
 GRAPH = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)

@@ -1,5 +1,7 @@
-"""CUDA graphs of the sorts, replayed with other kinds of data: what is skipped, copied, packed, mended or sorted
-anew is decided on the device, and so differs between the replays of one graph."""
+"""CUDA graphs of the sorts, replayed with other kinds of data: what is skipped, copied, packed, mended or
+sorted anew is decided on the device, and so differs between the replays of one graph."""
+
+from itertools import pairwise
 
 import pytest
 import torch
@@ -67,7 +69,7 @@ def test_replays_with_other_segments() -> None:
             assert bool(got.keys.isnan().all()) and bool((got.indices == -1).all())
             assert not bool(got.values.any())
             continue
-        for begin, end in zip(ends, ends[1:], strict=False):
+        for begin, end in pairwise(ends):
             want = torch.sort(keys[begin:end], stable=True)
             assert torch.equal(got.keys[begin:end], want.values)
             assert torch.equal(got.indices[begin:end], want.indices + begin)

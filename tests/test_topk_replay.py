@@ -1,5 +1,5 @@
-"""CUDA graphs of topk, replayed with data of other kinds: buffers that overflow and samples that mislead are dealt
-with on the device, so a graph that was captured with tame data is right on any."""
+"""CUDA graphs of topk, replayed with data of other kinds: buffers that overflow and samples that mislead are
+dealt with on the device, so a graph that was captured with tame data is right on any."""
 
 import pytest
 import torch

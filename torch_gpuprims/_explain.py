@@ -156,8 +156,8 @@ def _segment_sort(
     segments = getattr(indptr, "indptr", indptr).shape[0] - 1  # of Segments or a tensor
     count, where = _multiprocessors(keys)
     sizes = map(ctypes.c_int64, (keys.shape[0], segments))
-    bits = 32 if index_dtype is torch.int32 else 64
-    return _text(library.gpuprims_explain_segment_sort, _DTYPES.index(keys.dtype), *sizes, bits, count) + where
+    dtype, bits = _DTYPES.index(keys.dtype), 32 if index_dtype is torch.int32 else 64
+    return _text(library.gpuprims_explain_segment_sort, dtype, *sizes, bits, count) + where
 
 
 def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any) -> str:

@@ -29,7 +29,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_segment_
   std::snprintf(text + used, size - used,
                 "a warp for segments of up to %lld, a block up to %lld%s, workspace %.3f MB, moves "
                 "at most %.3f MB",
-                static_cast<long long>(sort_tuning::kWarpRow),
-                static_cast<long long>(kSegmentTile), sweep, p.workspace / 1e6,
+                static_cast<long long>(sort_tuning::kWarpRow), static_cast<long long>(kSegmentTile),
+                sweep, p.workspace / 1e6,
                 (sweep[0] ? p.sweep.traffic : n * (2 * key + index_bits / 8)) / 1e6);
 }
