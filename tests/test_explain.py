@@ -76,7 +76,7 @@ def test_segment_sort_names_its_kernels_and_workspace() -> None:
     line = explain("segment_sort", x, offsets)
     assert line.startswith("segment_sort float32 [100000000] in 1000 segments -> a warp for segments of")
     assert "at most 4 passes for longer ones" in line
-    assert float(line.split("workspace ")[1].split(" MB")[0]) * 1e6 <= 1.1 * 8e8
+    assert float(line.split("workspace ")[1].split(" MB")[0]) * 1e6 <= 1.05 * 8e8
     line = explain("segment_sort", torch.empty(1000), Segments(torch.arange(0, 1001, 10)))
     assert " in 100 segments " in line and "passes" not in line and "this input is on cpu" in line
     assert "nothing to launch" in explain("segment_sort", torch.empty(0), torch.zeros(3, dtype=torch.int32))
