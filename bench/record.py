@@ -25,6 +25,7 @@ SHARED = {
     "attention": (*GRAPH, "nn", "pyg.py", "_fake_checks.py"),
     "reorder": ("segments.py", "aggregate_csr.py", "aggregate_grad.py", "_fake_checks.py"),
     "reduce": ("segments.py", "histogram.py", "compile_reduction.py", "_nvrtc.py", "_reduction_source.py"),
+    "sort": ("segments.py",),
     "topk": ("segments.py",),
 }
 #: Slices that another one is built on: it calls them too.

@@ -625,6 +625,10 @@ def test_sharded():
         values, indices = sort(by_rows)
         assert values.placements == indices.placements == (distributed.Shard(0),)
         assert torch.equal(values.to_local(), sort(x[:2]).values)
+        for call in (argsort, sort_keys):
+            got = call(by_rows, 1, True)
+            assert got.placements == (distributed.Shard(0),)
+            assert torch.equal(got.to_local(), call(x[:2], 1, True))
         by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
         assert sort(by_columns).values.placements == (distributed.Replicate(),)
     finally:

@@ -95,8 +95,7 @@ def sort(
         elif eager(input):
             result = _tuple(Sort, sort_grad.eager_sort(input, dim, descending, bits))
         else:
-            if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
-                _register_sharding()
+            _may_be_sharded()
             result = Sort(*sort_grad.run_sort(input, dim, descending, bits))
         if _explain.enabled:
             _explain.log("sort", input, dim, index_dtype=index_dtype)
@@ -112,6 +111,7 @@ def _argsort(input: torch.Tensor, *args: Any) -> torch.Tensor:
             return _call(_argsort_handle, input, *args)
         finally:
             del guard
+    _may_be_sharded()
     return _ops.argsort(input.detach() if input.requires_grad else input, *args)
 
 
@@ -167,6 +167,7 @@ def sort_keys(
             finally:
                 del guard
         else:
+            _may_be_sharded()
             keys = sort_grad.run_sort_keys(input, dim, descending)
         if _explain.enabled:
             _explain.log("sort_keys", input, dim)
@@ -280,7 +281,17 @@ def _register_sharding() -> None:
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
-    @register_sharding(_ops.sort.default)
-    def _sharding(input, dim=-1, descending=False, index_bits=64):  # type: ignore[no-untyped-def]
-        places = [Replicate(), *(Shard(d) for d in range(input.ndim) if d != dim % max(input.ndim, 1))]
-        return [([place, place], [place, None, None, None]) for place in places]
+    for op, results in ((_ops.sort.default, 2), (_ops.argsort.default, 1), (_ops.sort_keys.default, 1)):
+        rest = [None] * (len(op._schema.arguments) - 1)
+
+        def _sharding(input, dim=-1, *_, results=results, rest=rest):  # type: ignore[no-untyped-def]
+            places = [Replicate(), *(Shard(d) for d in range(input.ndim) if d != dim % max(input.ndim, 1))]
+            return [([place] * results, [place, *rest]) for place in places]
+
+        register_sharding(op)(_sharding)
+
+
+def _may_be_sharded() -> None:
+    """For a call that a subclass of Tensor may see."""
+    if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+        _register_sharding()

@@ -1,5 +1,7 @@
 """approx_topk: most of the k largest elements, with an expected recall; kernels in csrc/topk/approx*."""
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +81,11 @@ def approx_topk(
 
 def _run(*args: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The op for a call that autograd, a transform, a subclass or a tracer may see."""
-    return apply(_Function, *args) if light_autograd(args[0]) else _op(*args)
+    if light_autograd(args[0]):
+        return apply(_Function, *args)
+    if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+        _register_sharding()
+    return _op(*args)
 
 
 def _check_target(target: float) -> None:
@@ -121,3 +127,15 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
 
 
 _Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
+
+
+@functools.cache
+def _register_sharding() -> None:
+    """Rows may be sharded. Imports DTensor, which takes a second."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    @register_sharding(_op)
+    def _sharding(input, k, recall_target=0.95, largest=True):  # type: ignore[no-untyped-def]
+        places = [Replicate(), *map(Shard, range(input.ndim - 1))]
+        return [([place, place], [place, None, None, None]) for place in places]
