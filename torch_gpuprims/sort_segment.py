@@ -1,6 +1,6 @@
 """segment_sort: the segments of a vector, each in order; kernels are in csrc/sort."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -94,6 +94,5 @@ def segment_sort(
 def _filled_where_bad(moved: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """NaN or 0 instead of `moved` where the op found indptr wrong, which left `order` full of -1."""
     bad = (order[:1] < 0).view(-1, *[1] * (moved.dim() - 1))
-    numbers = moved.is_floating_point() or moved.is_complex()
-    fill: Any = torch.nan if numbers else moved.dtype != torch.bool and 0
+    fill = torch.nan if moved.is_floating_point() or moved.is_complex() else False
     return torch.where(bad, fill, moved)
