@@ -1,4 +1,4 @@
-// merge_topk: one kernel for up to 4,096 candidates a row; for more a stable sort by index, then
+// merge_topk: one kernel for up to 4,096 candidates a row; for more argsort by index, then
 // topk, whose ties go to the lowest position, which is the lowest index.
 #include <array>
 
@@ -15,12 +15,11 @@ using torch::stable::detail::to;
 
 // For each row, the order of its indices; equal ones keep their positions.
 Tensor index_order(const Tensor& indices) {
-  std::array<StableIValue, 4> stack{from(indices), from(std::optional<bool>(true)),
-                                    from(int64_t{-1}), from(false)};
-  check_call(torch_call_dispatcher("aten::sort", "stable", stack.data(), TORCH_ABI_VERSION),
-             "sort");
-  const Tensor sorted = to<Tensor>(stack[0]);  // takes the reference
-  return to<Tensor>(stack[1]);
+  std::array<StableIValue, 6> stack{from(indices),     from(int64_t{-1}), from(false),
+                                    from(int64_t{64}), from(int64_t{0}),  from(int64_t{-1})};
+  check_call(torch_call_dispatcher("gpuprims::argsort", "", stack.data(), TORCH_ABI_VERSION),
+             "gpuprims::argsort");
+  return to<Tensor>(stack[0]);
 }
 
 // Of gpuprims::topk, the indices.
