@@ -344,11 +344,13 @@ class TestSegments:
             assert bool(segment_sort(torch.arange(9), indptr.cpu(), payload).values.isnan().all())
             moved = segment_sort(torch.arange(9, device=device), indptr, payload.to(device)).values
             assert bool(moved.isnan().all())
-        for dtype in (torch.bool, torch.uint8, torch.int64, torch.uint32):
-            moved = segment_sort(
-                torch.arange(9, device=device), indptr, torch.ones(9, 3, device=device).to(dtype)
-            ).values
-            assert moved.dtype == dtype and not bool(moved.to(torch.bool).any())
+        for dtype in (torch.bool, torch.uint8, torch.int64, torch.uint16, torch.uint32, torch.uint64):
+            payload = torch.ones(9, 3, device=device).to(dtype)
+            moved = segment_sort(torch.arange(9, device=device), indptr, payload).values
+            assert moved.dtype == dtype and not bits(moved).any()
+        eighths = torch.ones(9, device=device).to(torch.float8_e4m3fn)
+        moved = segment_sort(torch.arange(9, device=device), indptr, eighths).values
+        assert moved.dtype == eighths.dtype and bool(moved.float().isnan().all())
         keys = torch.arange(9.0, device=device, requires_grad=True)
         payload = torch.ones(9, device=device, requires_grad=True)
         got = segment_sort(keys, indptr, payload)

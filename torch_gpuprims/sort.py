@@ -201,19 +201,26 @@ def check_payload(op: str, name: str, payload: torch.Tensor, keys: torch.Tensor)
         raise RuntimeError(f"{op}: {name} must be on the device of keys")
 
 
-# Dtypes whose rows PyTorch gathers on every device; others go as integers of their size.
-_GATHERED = frozenset(
+# Dtypes that PyTorch has kernels for on every device; others move as integers of their size.
+_COMMON = frozenset(
     {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128}
     | {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool}
 )
-_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SAME_SIZE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def movable(payload: torch.Tensor) -> torch.Tensor:
+    """The payload itself, or its bits in a dtype that can be gathered."""
+    return viewed(payload, payload.dtype if payload.dtype in _COMMON else _SAME_SIZE[payload.element_size()])
+
+
+def viewed(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return t if t.dtype == dtype else t.view(dtype)  # a view as another dtype has no gradient
 
 
 def gathered(payload: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """payload[order], for a payload [n, ...] of any dtype."""
-    if payload.dtype in _GATHERED:
-        return payload.index_select(0, order)
-    return payload.view(_SAME_SIZE[payload.element_size()]).index_select(0, order).view(payload.dtype)
+    return viewed(movable(payload).index_select(0, order), payload.dtype)
 
 
 def sort_by_key(

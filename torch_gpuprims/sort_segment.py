@@ -7,7 +7,7 @@ import torch
 from . import _explain, sort_grad
 from ._dispatch import below_autograd, direct, plain
 from .segments import Segments
-from .sort import _bits, _raise, check_payload, gathered
+from .sort import _bits, _raise, check_payload, gathered, movable, viewed
 
 _call, _handle = direct(torch.ops.gpuprims.segment_sort.default)
 
@@ -88,11 +88,14 @@ def segment_sort(
         return SegmentSort(ordered, order, None)
     if checked:
         return SegmentSort(ordered, order, gathered(values, order))
-    return SegmentSort(ordered, order, _filled_where_bad(gathered(values, order.clamp_min(0)), order))
+    return SegmentSort(ordered, order, _gathered_or_filled(values, order))
 
 
-def _filled_where_bad(moved: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """NaN or 0 instead of `moved` where the op found indptr wrong, which left `order` full of -1."""
+def _gathered_or_filled(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """values[order]; NaN or 0 instead where the op found indptr wrong, which left `order` full of -1."""
+    moved = movable(values).index_select(0, order.clamp_min(0))
     bad = (order[:1] < 0).view(-1, *[1] * (moved.dim() - 1))
-    fill = torch.nan if moved.is_floating_point() or moved.is_complex() else False
-    return torch.where(bad, fill, moved)
+    fill: float = False
+    if values.is_floating_point() or values.is_complex():
+        fill = torch.nan if moved.dtype == values.dtype else -1  # all bits set: NaN
+    return viewed(torch.where(bad, fill, moved), values.dtype)
