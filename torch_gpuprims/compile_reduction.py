@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import keyword
 import math
 import os
 import re
@@ -60,7 +61,7 @@ def compile_reduction(
     >>> norm(torch.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
     tensor([ 5., 10.])
     """
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or keyword.iskeyword(name):
         raise ValueError(f"compile_reduction: name must be an identifier, got {name!r}")
     words = {"transform": transform, "combine": combine, "init": init, "finalize": finalize}
     for word, text in words.items():
@@ -152,7 +153,7 @@ class Reduction:
     def _run(self, input: torch.Tensor, dim: Sequence[int], keepdim: bool) -> torch.Tensor:
         dims = self._normal(input, dim)
         out = self._result(input, dims, keepdim)
-        if out.numel() == 0:
+        if out.numel() == 0 or out.is_meta:
             return out
         if input.device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"{self.name}: device {input.device.type} is not supported")
