@@ -119,11 +119,13 @@ def _pna(conv: Any) -> torch.nn.Module:
     _need(all(len(tower) == 1 for tower in conv.pre_nns), "pre_layers above 1")
     _need(conv.edge_dim is None, "edge features")
     posts = list(conv.post_nns[0])
-    _need(all(isinstance(m, torch.nn.ReLU) for m in posts[1::2]), "an activation that is not ReLU")
+    acts = [module for tower in conv.post_nns for module in list(tower)[1::2]]
+    _need(not any(list(act.parameters()) for act in acts), "an activation with parameters")
     made = PNAConv(
         conv.in_channels, conv.out_channels, [names[type(part)] for part in parts],
         conv.aggr_module.scaler, torch.ones(1, device="cpu"), None, conv.towers, 1, (len(posts) + 1) // 2,
-        conv.divide_input, isinstance(conv.aggr_module.avg_deg_lin, torch.nn.Parameter),
+        conv.divide_input, acts[0] if acts else None, None,
+        isinstance(conv.aggr_module.avg_deg_lin, torch.nn.Parameter),
     )  # fmt: skip
     made.aggr_module.initial = {
         name: getattr(conv.aggr_module, f"init_{name}") for name in ("avg_deg_lin", "avg_deg_log")

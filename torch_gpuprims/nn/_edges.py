@@ -44,11 +44,32 @@ def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]
     return graphs[what]
 
 
+def given_edges(layer: torch.nn.Module, graph: Edges | None, edge_index: Edges | None) -> Edges:
+    """The edges that forward was given: as `graph`, or under the name that PyG's callers use."""
+    if (graph is None) == (edge_index is None):
+        raise TypeError(f"{type(layer).__name__}: edges must be given once, as graph or as edge_index")
+    return edge_index if graph is None else graph  # type: ignore[return-value]
+
+
+def destination_rows(layer: torch.nn.Module, x_dst: torch.Tensor, num_dst: Any) -> torch.Tensor:
+    """The rows of x that belong to destinations; one row must not become all of them by broadcasting."""
+    if x_dst.shape[0] == num_dst:
+        return x_dst  # a slice of all rows would cost its gradient a copy
+    if x_dst.shape[0] < num_dst:
+        raise RuntimeError(
+            f"{type(layer).__name__}: x must have {num_dst} rows for the destinations, got {x_dst.shape[0]}"
+        )
+    return x_dst[:num_dst]
+
+
 def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
     """The graph itself, or that of an edge_index [2, num_edges] (row 0: sources) or of a sparse matrix
     [num_dst, num_src], kept while the tensor lives unchanged. num_dst: by default num_src."""
     if isinstance(edges, Graph):
         return edges
+    if not isinstance(edges, torch.Tensor):
+        kind = type(edges).__name__
+        raise TypeError(f"edges must be a Graph, an edge_index [2, num_edges] or a sparse matrix, got {kind}")
     sizes = num_src, num_src if num_dst is None else num_dst
 
     def build() -> Graph:

@@ -3,6 +3,7 @@
 import torch
 
 from ..aggregate import REDUCE, neighbor_aggregate
+from ..graph import Graph
 from ._edges import Edges, as_graph
 
 
@@ -17,6 +18,10 @@ class NeighborAggregation(torch.nn.Module):
                 f"NeighborAggregation: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}"
             )
         self.reduce = reduce
+
+    def prepare(self, graph: Graph) -> Graph:
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
+        return graph.prepare()
 
     def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
         return neighbor_aggregate(x, as_graph(graph, x.shape[0]), edge_weight, self.reduce)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..aggregate import neighbor_aggregate
+from ..aggregate_csr import check_range
 from ..attention import edge_softmax
 from ..graph import Graph
 from ..segments import Segments
@@ -29,6 +30,9 @@ def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
 
 def _pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None, reduce: str) -> torch.Tensor:
     if batch is not None:
+        if batch.dim() != 1 or len(batch) != x.shape[0]:
+            shape = list(batch.shape)
+            raise RuntimeError(f"global pooling: batch must have shape [{x.shape[0]}] (nodes), got {shape}")
         return neighbor_aggregate(x, batch_graph(batch, size), reduce=reduce)
     return x.amax(0, keepdim=True) if reduce == "max" else getattr(x, reduce)(0, keepdim=True)
 
@@ -116,10 +120,20 @@ class TopKPooling(torch.nn.Module):
         """(x, edge_index, edge_attr, batch, perm, score) of the nodes kept: perm says which they were, graph
         by graph from the best. batch must not decrease. Waits for the device: the sizes depend on the
         data."""
+        nodes = x.shape[0]
         if batch is None:
-            batch = edge_index.new_zeros(x.shape[0])
+            batch = edge_index.new_zeros(nodes)
+        if batch.dim() != 1 or len(batch) != nodes:
+            raise RuntimeError(
+                f"TopKPooling: batch must have shape [{nodes}] (nodes), got {list(batch.shape)}"
+            )
+        for name, ends in (("source", edge_index[0]), ("destination", edge_index[1])):
+            check_range(name, ends, nodes)
         values = x if attn is None else attn
-        score = ((values.view(-1, 1) if values.dim() == 1 else values) * self.select.weight).sum(-1)
+        values = values.view(-1, 1) if values.dim() == 1 else values
+        if values.shape[1] != self.in_channels:
+            raise RuntimeError(f"TopKPooling: x must have {self.in_channels} channels, got {values.shape[1]}")
+        score = (values * self.select.weight).sum(-1)
         segments = Segments.from_ids(batch)
         if self.min_score is None:
             score = self.act(score / self.select.weight.norm(dim=-1))
