@@ -153,8 +153,9 @@ class TestCompiling:
         )
         with pytest.raises(ValueError, match="'norm_of' exists with other expressions"):
             compile_reduction("norm_of")
-        with pytest.raises(ValueError, match="name must be an identifier, got '2x'"):
-            compile_reduction("2x")
+        for name in ("2x", "class", "größe", "a b", ""):
+            with pytest.raises(ValueError, match=f"name must be an identifier, got '{name}'"):
+                compile_reduction(name)
         with pytest.raises(ValueError, match="combine must be a C\\+\\+ expression, got ' '"):
             compile_reduction("blank", combine=" ")
 
@@ -180,6 +181,9 @@ class TestCompiling:
             total()(x + 0j)
         with pytest.raises(RuntimeError, match="total_of: input must be a dense tensor, got a sparse layout"):
             total()(x.to_sparse())
+        with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+            total()(x.clone().requires_grad_()).backward()
+        assert total()(torch.empty(2, 3, device="meta"), 1).shape == (2,)
 
     def test_nothing_is_compiled_twice(self, device, monkeypatch):
         x = torch.ones(3, device=device)
