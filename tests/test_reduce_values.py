@@ -1,4 +1,4 @@
-"""Values of reduce that random numbers seldom hold: rare truths, wrapping products, NaN, denormals, dtype=."""
+"""Values of reduce that random numbers seldom hold: rare truths, products that wrap, NaN, denormals."""
 
 import math
 
