@@ -135,7 +135,7 @@ BAD = [
     ),
     (
         lambda: nn.PNAConv(6, 4, ["mean"], ["identity"], torch.ones(2), post_layers=2, act="cube"),
-        "PNAConv: act must be the name of an activation of torch.nn, got 'cube'",
+        "PNAConv: act must be a module or the name of one of torch.nn, got 'cube'",
     ),
     (lambda: nn.NeighborAggregation("median"), "NeighborAggregation: reduce must be one of"),
 ]

@@ -119,7 +119,7 @@ def _pna(conv: Any) -> torch.nn.Module:
     _need(all(len(tower) == 1 for tower in conv.pre_nns), "pre_layers above 1")
     _need(conv.edge_dim is None, "edge features")
     posts = list(conv.post_nns[0])
-    acts = [module for tower in conv.post_nns for module in list(tower)[1::2]]
+    acts = [module for tower in conv.post_nns for module in list(tower)[1::2] if module is not None]
     _need(not any(list(act.parameters()) for act in acts), "an activation with parameters")
     made = PNAConv(
         conv.in_channels, conv.out_channels, [names[type(part)] for part in parts],

@@ -1,7 +1,7 @@
 """PNAConv: several reducers and degree scalers, with PyTorch Geometric's arguments and state."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,29 +54,14 @@ class DegreeScalers(torch.nn.Module):
         return degree / linear if scaler == "linear" else linear / degree.clamp(min=1)
 
 
-class _Function(torch.nn.Module):
-    """A function where a module is wanted."""
-
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
-def activation(act: str | Callable[..., Any] | None, kwargs: dict[str, Any] | None) -> torch.nn.Module:
+def activation(act: str | torch.nn.Module | None, kwargs: dict[str, Any] | None) -> torch.nn.Module:
     """A module for what PyG's layers take as `act`."""
-    if act is None:
-        return torch.nn.Identity()
-    if isinstance(act, torch.nn.Module):
-        return act
-    if not isinstance(act, str):
-        return act(**(kwargs or {})) if isinstance(act, type) else _Function(act)
+    if act is None or isinstance(act, torch.nn.Module):
+        return torch.nn.Identity() if act is None else act
     known = {name.lower(): name for name in torch.nn.modules.activation.__all__}
-    name = known.get(act.lower().replace("_", ""))
+    name = known.get(str(act).lower().replace("_", ""))
     if name is None:
-        raise ValueError(f"PNAConv: act must be the name of an activation of torch.nn, got {act!r}")
+        raise ValueError(f"PNAConv: act must be a module or the name of one of torch.nn, got {act!r}")
     return getattr(torch.nn, name)(**(kwargs or {}))  # type: ignore[no-any-return]
 
 
@@ -92,7 +77,7 @@ class PNAConv(torch.nn.Module):
         scalers: several of "identity", "amplification", "attenuation", "linear", "inverse_linear".
         deg: histogram of the in-degrees of the training set.
         act, act_kwargs: between post_layers: the name of a torch.nn module, however it is spelt ("relu",
-            "LeakyReLU", "leaky_relu"), and its arguments; or a module, a function, or None.
+            "LeakyReLU", "leaky_relu"), and its arguments; or a module, or None.
 
     var and std are taken of values less their mean over all nodes, against cancellation.
     """
@@ -100,7 +85,7 @@ class PNAConv(torch.nn.Module):
     def __init__(
         self, in_channels: int, out_channels: int, aggregators: Sequence[str], scalers: Sequence[str],
         deg: torch.Tensor, edge_dim: int | None = None, towers: int = 1, pre_layers: int = 1,
-        post_layers: int = 1, divide_input: bool = False, act: str | Callable[..., Any] | None = "relu",
+        post_layers: int = 1, divide_input: bool = False, act: str | torch.nn.Module | None = "relu",
         act_kwargs: dict[str, Any] | None = None, train_norm: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
