@@ -1,6 +1,7 @@
 """What layers take for edges, how long they keep it, and what they say of bad arguments; no PyG needed."""
 
 import gc
+import threading
 
 import pytest
 import torch
@@ -51,6 +52,17 @@ def test_a_converted_graph_lives_as_long_as_the_tensor(device):
     del base, view
     gc.collect()
     assert len(_edges._converted) == kept
+
+
+def test_one_graph_for_all_threads(device):
+    ends = torch.randint(500, (2, 20_000), device=device)
+    seen = []
+    threads = [threading.Thread(target=lambda: seen.append(_edges.as_graph(ends, 500))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8 and len(set(map(id, seen))) == 1
 
 
 def test_attention_loops_are_pyg_s(device):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from devices import no_cuda
 from reduce_reference import tree
-from test_reduce import FLOATS, INTEGERS, make
+from test_reduce import FLOATS, INTEGERS, close, expected, make, ops_for
 
 import torch_gpuprims as gp
 from torch_gpuprims.reduce import REDUCE_OPS
@@ -96,6 +96,26 @@ def test_float64_of_float32(op: str, device: str) -> None:
             got = gp.reduce(y, op, dim, dtype=torch.float64)
             assert got.dtype == torch.float64
             torch.testing.assert_close(got, want, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
+def test_several_dims(dtype: torch.dtype, device: str) -> None:
+    """In any order, side by side in memory or not, of contiguous and of permuted input."""
+    x = make((4, 33, 5, 9), dtype, device)
+    x = x / 8 if dtype.is_floating_point else x
+    for source in (x, x.permute(2, 0, 3, 1), x[:, ::2]):
+        for dims in ((0, 2), (3, 1), (2, 3), (1, 0), (3, 0, 2), (0, 1, 2, 3)):
+            kept = [d for d in range(4) if d not in dims]
+            flat = source.permute(*kept, *dims).reshape(*(source.shape[d] for d in kept), -1)
+            for op in ops_for(dtype):
+                if op in ("prod", "argmax", "argmin"):
+                    continue
+                got, want = gp.reduce(source, op, dims), expected(flat, op, flat.dim() - 1)
+                assert got.shape == want.shape
+                if op in ("any", "all"):
+                    assert torch.equal(got.cpu(), want.bool()), (op, dims)
+                else:
+                    close(got, want, dtype, scale=30.0)
 
 
 @pytest.mark.gpu

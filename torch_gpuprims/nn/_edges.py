@@ -1,6 +1,7 @@
 """Graphs from whatever a layer is given: a Graph, an edge_index, a sparse matrix; self-loops for
 attention."""
 
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -13,6 +14,7 @@ from ..graph import Graph
 Edges = Graph | torch.Tensor
 _MOST = 8  # graphs kept for one tensor
 #: Graphs of tensors by id: (the tensor while it lives, its version, graphs by what else they depend on).
+_lock = threading.RLock()
 _converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Graph]]] = {}
 
 
@@ -32,16 +34,17 @@ def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]
         owner = edges._base
         what = (what, edges.storage_offset(), tuple(edges.shape), edges.stride(), edges.dtype)
     key, version = id(owner), edges._version
-    found = _converted.get(key)
-    if found is None or found[0]() is not owner or found[1] != version:
-        found = weakref.ref(owner, lambda _: _converted.pop(key, None)), version, {}
-        _converted[key] = found
-    graphs = found[2]
-    if what not in graphs:
-        while len(graphs) >= _MOST:
-            graphs.pop(next(iter(graphs)), None)
-        graphs[what] = build()
-    return graphs[what]
+    with _lock:
+        found = _converted.get(key)
+        if found is None or found[0]() is not owner or found[1] != version:
+            found = weakref.ref(owner, lambda _: _converted.pop(key, None)), version, {}
+            _converted[key] = found
+        graphs = found[2]
+        if what not in graphs:
+            while len(graphs) >= _MOST:
+                graphs.pop(next(iter(graphs)))
+            graphs[what] = build()
+        return graphs[what]
 
 
 def given_edges(layer: torch.nn.Module, graph: Edges | None, edge_index: Edges | None) -> Edges:

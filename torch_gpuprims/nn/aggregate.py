@@ -8,8 +8,13 @@ from ._edges import Edges, as_graph
 
 
 class NeighborAggregation(torch.nn.Module):
-    """Reduces the features of each node's neighbours: forward(x [num_src, ...], graph, edge_weight=None),
-    where an edge_index [2, num_edges] over the rows of x may stand for the graph."""
+    """Reduces the features of each node's neighbours, as torch_gpuprims.neighbor_aggregate.
+
+    forward(x, graph, edge_weight=None): x [num_src, ...] in float16, bfloat16, float32 or float64; a Graph,
+    an edge_index [2, num_edges] over the rows of x or a sparse matrix, whose Graph is kept while the tensor
+    lives unchanged; edge_weight [num_edges], or [num_edges, heads]. Returns [num_dst, ...]. Determinism, cost
+    and errors as there; ValueError for an unknown `reduce` ("sum", "mean", "max", "min").
+    """
 
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()

@@ -42,6 +42,9 @@ def global_add_pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | Non
 
     Without batch all nodes are one graph. A graph without nodes gets 0. Deterministic. The first call with a
     batch reads its largest element where size is not given (a wait for the device), sorts it, and keeps that.
+
+    Errors: RuntimeError where batch is not one number a node, ValueError that names the first outside of
+    [0, size).
     """
     return _pool(x, batch, size, "sum")
 
@@ -88,7 +91,8 @@ class TopKPooling(torch.nn.Module):
         min_score: instead keep nodes whose score, a softmax over their graph, is greater (or the graph's
         best). nonlinearity: "tanh", "sigmoid", "relu" or a function.
 
-    Of equal scores the lower node is kept (PyG leaves that open).
+    Of equal scores the lower node is kept (PyG leaves that open). Errors: RuntimeError about sizes;
+    ValueError where batch falls, or an edge names no node, with the first such entry.
     """
 
     def __init__(
