@@ -111,6 +111,27 @@ def test_arguments_are_pyg_s(name):
             assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo], ids=str)
+@pytest.mark.parametrize("aggr", ["sum", "mean"])
+def test_values_of_a_matrix_are_edge_weights(aggr, layout, device):
+    """As in PyG's GCNConv, and its SAGEConv and GINConv, which multiply by the matrix."""
+    x, ends = draw(NODES, WIDTH, device=device), edges(device).unique(dim=1)
+    ends = ends[:, ends[0] != ends[1]]  # to a loop that is there PyG's matrices add another one
+    weight = torch.rand(ends.shape[1], device=device) + 0.5
+    coo = torch.sparse_coo_tensor(ends.flip(0), weight, (NODES, NODES)).coalesce()
+    matrix = coo.to_sparse_csr() if layout == torch.sparse_csr else coo
+    agree(*pair("GCNConv", WIDTH, 8, device=device), x, matrix)
+    for width in (8, 20):  # the linear layer before the sum, and after
+        agree(*pair("SAGEConv", WIDTH, width, aggr, device=device), x, matrix)
+    gin = [where.GINConv(torch.nn.Identity(), aggr=aggr) for where in (geometric, nn)]
+    torch.testing.assert_close(gin[1](x, matrix), gin[0](x, matrix))
+    ours = nn.NeighborAggregation(aggr)
+    expected = ours(x, matrix)
+    matrix.values().mul_(2)  # noticed
+    torch.testing.assert_close(ours(x, matrix), 2 * expected)
+
+
 @pytest.mark.parametrize("train_eps", [False, True])
 def test_gin(train_eps, device):
     def make():

@@ -16,7 +16,7 @@ import torch
 from .aggregate import REDUCE, neighbor_aggregate
 from .graph import Graph
 from .nn import GATConv, GATv2Conv, GCNConv, GINConv, PNAConv, SAGEConv, TopKPooling
-from .nn._edges import cached_graph
+from .nn._edges import cached
 
 try:
     from torch_geometric import nn as pyg_nn
@@ -263,7 +263,7 @@ class NeighborAggregation(Aggregation):
             rows = dim_size if dim_size is not None else int(index.max()) + 1 if edges else 0
             return Graph.from_coo((every, index), num_src=max(edges, 1), num_dst=rows)
 
-        graph = cached_graph(source, ("edges", edges, dim_size, ptr is None), build)
+        graph = cached(source, ("edges", edges, dim_size, ptr is None), build)
         flat = x.movedim(dim, 0)
         if edges == 0:
             flat = flat.new_zeros((1, *flat.shape[1:]))

@@ -4,7 +4,7 @@ attention."""
 import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,13 +12,14 @@ from ..aggregate_csr import fail
 from ..graph import Graph
 
 Edges = Graph | torch.Tensor
+T = TypeVar("T")
 _MOST = 8  # graphs kept for one tensor
 #: Graphs of tensors by id: (the tensor while it lives, its version, graphs by what else they depend on).
 _lock = threading.RLock()
-_converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Graph]]] = {}
+_converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Any]]] = {}
 
 
-def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]) -> Graph:
+def cached(edges: torch.Tensor, what: Hashable, build: Callable[[], T]) -> T:
     """build(), kept while the tensor lives and its version stays; what else it depends on is `what`.
 
     A view of a tensor (edge_index[1]) is found by the tensor that it is a view of: views are made anew by
@@ -44,7 +45,7 @@ def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]
             while len(graphs) >= _MOST:
                 graphs.pop(next(iter(graphs)))
             graphs[what] = build()
-        return graphs[what]
+        return graphs[what]  # type: ignore[no-any-return]
 
 
 def given_edges(layer: torch.nn.Module, graph: Edges | None, edge_index: Edges | None) -> Edges:
@@ -81,7 +82,18 @@ def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
         plain = edges.as_subclass(torch.Tensor) if type(edges) is not torch.Tensor else edges
         return Graph.from_coo(plain, num_src=sizes[0], num_dst=sizes[1])
 
-    return cached_graph(edges, sizes, build)
+    return cached(edges, sizes, build)
+
+
+def values_of(edges: Edges, like: torch.Tensor) -> torch.Tensor | None:
+    """The weights that a sparse matrix gives its edges, in the order of its Graph and the dtype of `like`;
+    None where all are 1 (looked at once), and for a Graph or an edge_index, which have none."""
+    if isinstance(edges, Graph) or edges.layout == torch.strided:
+        return None
+    values = edges.values() if edges.layout == torch.sparse_csr else edges._values()
+    if not values.requires_grad and cached(edges, "all 1", lambda: bool(values.eq(1).all())):
+        return None
+    return values.to(like.dtype)
 
 
 def ends_of(x: Any, size: tuple[int, int] | None) -> tuple[Any, Any, int, int]:

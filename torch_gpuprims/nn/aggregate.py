@@ -4,7 +4,7 @@ import torch
 
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph
+from ._edges import Edges, as_graph, values_of
 
 
 class NeighborAggregation(torch.nn.Module):
@@ -12,8 +12,9 @@ class NeighborAggregation(torch.nn.Module):
 
     forward(x, graph, edge_weight=None): x [num_src, ...] in float16, bfloat16, float32 or float64; a Graph,
     an edge_index [2, num_edges] over the rows of x or a sparse matrix, whose Graph is kept while the tensor
-    lives unchanged; edge_weight [num_edges], or [num_edges, heads]. Returns [num_dst, ...]. Determinism, cost
-    and errors as there; ValueError for an unknown `reduce` ("sum", "mean", "max", "min").
+    lives unchanged; edge_weight [num_edges], or [num_edges, heads], by default the matrix's values. Returns
+    [num_dst, ...]. Determinism, cost and errors as there; ValueError for an unknown `reduce` ("sum", "mean",
+    "max", "min").
     """
 
     def __init__(self, reduce: str = "sum") -> None:
@@ -29,6 +30,8 @@ class NeighborAggregation(torch.nn.Module):
         return graph.prepare()
 
     def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
+        if edge_weight is None:
+            edge_weight = values_of(graph, x)
         return neighbor_aggregate(x, as_graph(graph, x.shape[0]), edge_weight, self.reduce)
 
     def extra_repr(self) -> str:

@@ -4,7 +4,7 @@ import torch
 
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph, given_edges
+from ._edges import Edges, as_graph, given_edges, values_of
 from ._linear import set_lazy_error
 
 
@@ -55,9 +55,12 @@ class GCNConv(torch.nn.Module):
         edge_index: Edges | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
-        a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes,
-        out_channels]."""
-        edges = as_graph(given_edges(self, graph, edge_index), x.shape[0])
+        a sparse matrix, whose Graph is kept while the tensor lives unchanged and whose values are the edge
+        weights where none are given. Returns [num_nodes, out_channels]."""
+        given = given_edges(self, graph, edge_index)
+        edges = as_graph(given, x.shape[0])
+        if edge_weight is None:
+            edge_weight = values_of(given, self.lin.weight)
         if x.shape[0] != edges.num_src:
             raise RuntimeError(
                 f"GCNConv: x must have {edges.num_src} rows (the graph's sources), got {x.shape[0]}"

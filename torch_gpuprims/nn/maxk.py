@@ -7,7 +7,7 @@ import torch
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
 from ..topk import topk
-from ._edges import Edges, as_graph, destination_rows, ends_of
+from ._edges import Edges, as_graph, destination_rows, ends_of, values_of
 from ._linear import glorot_linear, set_lazy_error
 from .sage import reducer
 
@@ -72,7 +72,8 @@ class MaxKConv(torch.nn.Module):
         """As SAGEConv.forward."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
         hidden = self.maxk(self.lin(x_src))
-        out = neighbor_aggregate(hidden, as_graph(graph, num_src, num_dst), reduce=self.reduce)
+        weight = values_of(graph, hidden)
+        out = neighbor_aggregate(hidden, as_graph(graph, num_src, num_dst), weight, self.reduce)
         if self.lin_r is None or x_dst is None:
             return out
         return out + self.lin_r(destination_rows(self, x_dst, out.shape[0]))

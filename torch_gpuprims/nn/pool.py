@@ -12,7 +12,7 @@ from ..attention import edge_softmax
 from ..graph import Graph
 from ..segments import Segments
 from ..topk_segment import segment_topk
-from ._edges import cached_graph
+from ._edges import cached
 
 
 def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
@@ -25,7 +25,7 @@ def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
         nodes = torch.arange(len(batch), device=batch.device)
         return Graph.from_coo((nodes, batch), num_src=len(batch), num_dst=count)
 
-    return cached_graph(batch, ("batch", size), build)
+    return cached(batch, ("batch", size), build)
 
 
 def _pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None, reduce: str) -> torch.Tensor:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges
+from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
 from ._linear import add_linear, set_lazy_error
 
 #: PyG's names beside ours.
@@ -76,21 +76,23 @@ class SAGEConv(torch.nn.Module):
         edge_index: Edges | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """x [num_nodes, in_channels], or (x_src, x_dst) where x_dst may be None; a Graph, an edge_index
-        [2, num_edges] or a sparse matrix [num_dst, num_src]. Returns [num_dst, out_channels]."""
+        [2, num_edges] or a sparse matrix [num_dst, num_src], whose values weigh the edges. Returns [num_dst,
+        out_channels]."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
-        graph = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)
+        given = given_edges(self, graph, edge_index)
+        graph = as_graph(given, num_src, num_dst)
         if self.project:
             x_src = self.lin(x_src).relu()
         narrow = (
             x_src.shape[1] > self.out_channels and len(self.reduce) == 1 and self.reduce[0] in ("sum", "mean")
         )
         if narrow:
-            out = neighbor_aggregate(
-                functional.linear(x_src, self.lin_l.weight), graph, reduce=self.reduce[0]
-            )
+            hidden = functional.linear(x_src, self.lin_l.weight)
+            out = neighbor_aggregate(hidden, graph, values_of(given, hidden), self.reduce[0])
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
-            parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
+            weight = values_of(given, x_src)
+            parts = [neighbor_aggregate(x_src, graph, weight, reduce) for reduce in self.reduce]
             out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
             out = add_linear(out, destination_rows(self, x_dst, out.shape[0]), self.lin_r)
@@ -137,8 +139,9 @@ class GINConv(torch.nn.Module):
     ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward; returns what nn makes of [num_dst, in_channels]."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
-        edges = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)
-        out = neighbor_aggregate(x_src, edges, reduce=self.reduce)
+        given = given_edges(self, graph, edge_index)
+        edges, weight = as_graph(given, num_src, num_dst), values_of(given, x_src)
+        out = neighbor_aggregate(x_src, edges, weight, self.reduce)
         if x_dst is not None:
             own = destination_rows(self, x_dst, out.shape[0])
             out = torch.addcmul(out, own, (1 + self.eps).to(out.dtype))
