@@ -247,20 +247,20 @@ def test_edge_index_is_pyg_s_keyword(device):
     assert torch.equal(gat(x, edge_index=ends, edge_attr=attr), gat(x, ends, attr))
 
 
-def test_every_layer_prepares_a_graph_for_tracing(device):
-    x = torch.rand(9, 6, device=device, requires_grad=True)
-    for layer in layers(device):
+def test_every_layer_prepares_a_graph_for_tracing():
+    x = torch.rand(9, 6, requires_grad=True)
+    for layer in layers("cpu"):
         torch._dynamo.reset()
-        graph = layer.prepare(random_graph(9, 40, device))
+        graph = layer.prepare(random_graph(9, 40, "cpu"))
         compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
         (got,), (want,) = (torch.autograd.grad(m(x, graph).sin().sum(), x) for m in (compiled, layer))
         torch.testing.assert_close(got, want)
 
 
-def test_attention_dropout_is_drawn_anew_in_compiled_code(device):
+def test_attention_dropout_is_drawn_anew_in_compiled_code():
     torch._dynamo.reset()
-    layer, x = nn.GATConv(6, 4, 2, dropout=0.5).to(device), torch.rand(9, 6, device=device)
-    graph = layer.prepare(random_graph(9, 40, device))
+    layer, x = nn.GATConv(6, 4, 2, dropout=0.5), torch.rand(9, 6)
+    graph = layer.prepare(random_graph(9, 40, "cpu"))
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     results = []
     for seed in (1, 1, 2):
