@@ -198,6 +198,13 @@ class TestCompiling:
         monkeypatch.setattr(_nvrtc, "compile_cubin", never)
         assert first(x).item() == 6
 
+    def test_a_cache_that_cannot_be_written_is_done_without(self, device, monkeypatch, tmp_path):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        homeless = compile_reduction("homeless", transform="x + 2")
+        assert homeless(torch.ones(3, device=device)).item() == 9
+        assert (tmp_path / "file").read_bytes() == b""
+
     def test_missing_compiler_is_named(self, monkeypatch):
         lonely = compile_reduction("lonely", transform="x - 1")
         monkeypatch.setattr("shutil.which", lambda name: None)
