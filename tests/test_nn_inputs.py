@@ -257,6 +257,27 @@ def test_every_layer_prepares_a_graph_for_tracing():
         torch.testing.assert_close(got, want)
 
 
+def test_layers_are_exported_with_the_graph_that_a_module_holds(tmp_path):
+    graph, x = random_graph(9, 40, "cpu"), torch.rand(9, 6)
+
+    class Model(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer, self.graph = layer, layer.prepare(graph)
+
+        def forward(self, x):
+            return self.layer(x, self.graph)
+
+    for layer in layers("cpu")[:4]:
+        torch.export.save(torch.export.export(Model(layer), (x,)), tmp_path / "layer.pt2")
+        program = torch.export.load(tmp_path / "layer.pt2")
+        torch.testing.assert_close(program.module()(x), layer(x, graph))
+    by_argument = torch.export.export(layers("cpu")[1], (x, graph))  # SAGEConv needs the edges alone
+    with pytest.raises(Exception, match=r"is not built: call .* before tracing"):
+        torch.export.export(layers("cpu")[0], (x, graph))
+    assert by_argument.module()(x, graph).shape == (9, 4)
+
+
 def test_attention_dropout_is_drawn_anew_in_compiled_code():
     torch._dynamo.reset()
     layer, x = nn.GATConv(6, 4, 2, dropout=0.5), torch.rand(9, 6)
