@@ -165,13 +165,15 @@ class PNAConv(torch.nn.Module):
         there = (degree > 0).to(own.dtype)
         mean: torch.Tensor | None = None
         variance: torch.Tensor | None = None
-        if any(name in ("sum", "add", "mean") for name in self.aggregators):
-            mean = (own + neighbor_aggregate(other, graph, reduce="mean")) * there
         if any(name in ("var", "std") for name in self.aggregators):
-            shifted = other - other.detach().mean(0)
+            centre = other.detach().mean(0)
+            shifted = other - centre
             both = neighbor_aggregate(torch.cat([shifted, shifted * shifted], 1), graph, reduce="mean")
             first, second = both.split(other.shape[1], 1)
             variance = second - first * first
+            mean = (own + first + centre) * there  # of the same read
+        elif any(name in ("sum", "add", "mean") for name in self.aggregators):
+            mean = (own + neighbor_aggregate(other, graph, reduce="mean")) * there
         results = []
         for name in self.aggregators:
             if name in ("sum", "add"):
