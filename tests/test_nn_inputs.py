@@ -239,8 +239,7 @@ def test_edge_index_is_pyg_s_keyword(device):
     ends = torch.randint(9, (2, 40), generator=torch.Generator().manual_seed(0)).to(device)
     x = torch.rand(9, 6, device=device)
     for layer in layers(device)[:-1]:
-        if not isinstance(layer, nn.MaxKConv):  # which PyG does not have
-            assert torch.equal(layer(x, edge_index=ends), layer(x, ends))
+        assert torch.equal(layer(x, edge_index=ends), layer(x, ends))
     weight, attr = torch.rand(40, device=device), torch.rand(40, 3, device=device)
     gcn, gat = nn.GCNConv(6, 4).to(device), nn.GATConv(6, 4, edge_dim=3).to(device)
     assert torch.equal(gcn(x, edge_index=ends, edge_weight=weight), gcn(x, ends, weight))

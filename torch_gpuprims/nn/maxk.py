@@ -7,7 +7,7 @@ import torch
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
 from ..topk import topk
-from ._edges import Edges, as_graph, destination_rows, ends_of, values_of
+from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
 from ._linear import glorot_linear, set_lazy_error
 from .sage import reducer
 
@@ -68,12 +68,16 @@ class MaxKConv(torch.nn.Module):
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
         return graph.prepare()
 
-    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+    def forward(
+        self, x: Any, graph: Edges | None = None, size: tuple[int, int] | None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
         hidden = self.maxk(self.lin(x_src))
-        weight = values_of(graph, hidden)
-        out = neighbor_aggregate(hidden, as_graph(graph, num_src, num_dst), weight, self.reduce)
+        given = given_edges(self, graph, edge_index)
+        weight = values_of(given, hidden)
+        out = neighbor_aggregate(hidden, as_graph(given, num_src, num_dst), weight, self.reduce)
         if self.lin_r is None or x_dst is None:
             return out
         return out + self.lin_r(destination_rows(self, x_dst, out.shape[0]))
