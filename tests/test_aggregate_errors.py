@@ -67,6 +67,17 @@ def test_raw_messages_are_the_same_everywhere(message, device):
             raw.neighbor_aggregate(*fakes)
 
 
+def test_devices_differ_without_a_gpu(device):
+    graph, x = random_graph(6, 25, device), torch.rand(6, 3, device=device)
+    for other in (x.to("meta"), x.to("meta").requires_grad_()):
+        with pytest.raises(RuntimeError, match=r"^neighbor_aggregate: indptr must be on the device of x$"):
+            neighbor_aggregate(other, graph)
+    for mine in (x, x.clone().requires_grad_()):
+        words = r"^neighbor_aggregate: edge_weight must be on the device of x$"
+        with pytest.raises(RuntimeError, match=words):
+            neighbor_aggregate(mine, graph, torch.rand(25, device="meta"))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_devices_differ():
@@ -91,6 +102,11 @@ def test_wrapper_messages(device):
         ),
         (TypeError, "graph must be a Graph, got Tensor", lambda: neighbor_aggregate(x, x)),
         (RuntimeError, "x must be a dense tensor", lambda: neighbor_aggregate(x.to_sparse(), graph)),
+        (
+            RuntimeError,
+            "edge_weight must be a dense tensor",
+            lambda: neighbor_aggregate(x, graph, torch.ones(25, device=device).to_sparse()),
+        ),
         (RuntimeError, "at least 1 dimension, got 0", lambda: neighbor_aggregate(x[0, 0], graph)),
         (RuntimeError, "float32 or float64, got int64", lambda: neighbor_aggregate(x.long(), graph)),
         (ValueError, "NeighborAggregation: reduce must be one of", lambda: NeighborAggregation("median")),

@@ -16,8 +16,9 @@ REDUCE = ("sum", "mean", "max", "min")
 def even_graph(rows: int, degree: int, sources: int) -> Graph:
     """Row r reads the sources r * degree .. + degree, all modulo `sources`."""
     indptr = torch.arange(rows + 1, device="cuda") * degree
-    indices = torch.arange(rows * degree, device="cuda", dtype=torch.int64) % sources
-    return Graph.from_csr(indptr, indices.int(), num_src=sources)
+    every = torch.arange(sources, device="cuda", dtype=torch.int32)
+    indices = every.repeat(-(-rows * degree // sources))[: rows * degree]
+    return Graph.from_csr(indptr, indices, num_src=sources)
 
 
 @pytest.mark.slow
@@ -41,6 +42,26 @@ def test_more_than_2_31_messages_and_features(reduce):
     else:  # one gradient for each row
         assert int(x.grad[:, 0].double().sum()) == rows
         assert torch.equal(x.grad[:, 0], x.grad[:, -1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("degree", [20, 40_000])
+def test_more_than_2_31_edges(degree):
+    """Offsets of 64 bits, of short rows and of hubs; 30 GB at the most, while the graph is made."""
+    rows, sources = -(-(2**31 + 100) // degree), 1000
+    graph = even_graph(rows, degree, sources)
+    assert graph.num_edges > 2**31 and graph.indptr.dtype == torch.int64
+    assert graph.indices.dtype == torch.int32
+    x = (torch.arange(sources, device="cuda") % 100).float()[:, None].repeat(1, 2)  # sums below 2^24: exact
+    x[:, 1] = 1
+    out = neighbor_aggregate(x, graph)
+    assert out[:, 1].eq(degree).all()
+    picked = torch.tensor([0, 1, rows // 2, rows - 2, rows - 1], device="cuda")
+    edges = picked[:, None] * degree + torch.arange(degree, device="cuda")
+    values = edges % sources % 100
+    assert torch.equal(out[picked, 0].long(), values.sum(1))
+    most = neighbor_aggregate(x, graph, reduce="max")
+    assert torch.equal(most[picked, 0].long(), values.amax(1))
 
 
 @pytest.mark.parametrize("name", ["rmat", "sbm"])

@@ -244,6 +244,35 @@ def test_wrapper_errors(device):
         edge_softmax(graph, term)
     with pytest.raises(RuntimeError, match="gatv2_score: x_dst must have shape"):
         gatv2_score(torch.ones(40, 2, 3, device=device), x, torch.ones(2, 3, device=device), graph)
+    with pytest.raises(TypeError, match="edge_softmax: graph must be a Graph, got Tensor"):
+        edge_softmax(term, graph)
+    with pytest.raises(RuntimeError, match=r"edge_softmax: scores must be float16, .*, got int32"):
+        edge_softmax(graph, torch.ones(300, dtype=torch.int32, device=device))
+
+
+def test_sparse_tensors_and_other_devices_are_refused_by_name(device):
+    _, graph = make(device)
+    x, att = torch.ones(40, 2, 3, device=device), torch.ones(2, 3, device=device)
+    term, scores = torch.ones(40, 2, device=device), torch.ones(300, 2, device=device)
+    for words, run in (
+        ("neighbor_attention: x {}", lambda move: neighbor_attention(move(x), graph, term)),
+        ("neighbor_attention: a_src {}", lambda move: neighbor_attention(x, graph, move(term))),
+        ("neighbor_attention: a_dst {}", lambda move: neighbor_attention(x, graph, term, move(term))),
+        ("neighbor_attention: a_edge {}", lambda move: neighbor_attention(x, graph, a_edge=move(scores))),
+        ("edge_softmax: scores {}", lambda move: edge_softmax(graph, move(scores))),
+        ("gatv2_score: x_src {}", lambda move: gatv2_score(move(x), x, att, graph)),
+        ("gatv2_score: x_dst {}", lambda move: gatv2_score(x, move(x), att, graph)),
+        ("gatv2_score: att {}", lambda move: gatv2_score(x, x, move(att), graph)),
+    ):
+        with pytest.raises(RuntimeError) as error:
+            run(lambda t: t.to_sparse())
+        assert str(error.value) == words.format("must be a dense tensor, got a sparse layout")
+        with pytest.raises(RuntimeError, match="must be on the device of"):
+            run(lambda t: t.to("meta"))
+    with pytest.raises(RuntimeError, match="neighbor_attention: seed must be on the device of x"):
+        neighbor_attention(
+            x, graph, term, dropout=0.5, seed=torch.zeros((), dtype=torch.int64, device="meta")
+        )
 
 
 def test_no_tensor_of_edges_times_channels(device):

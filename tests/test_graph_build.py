@@ -153,8 +153,84 @@ def test_torch_save(device, tmp_path):
     assert torch.equal(*(torch.autograd.grad(out.sin().sum(), x)[0] for out in (got, expected)))
 
 
-def test_int32_offsets_that_do_not_hold_the_edges():
+def test_int32_offsets_that_do_not_hold_the_edges(device):
+    def call(x, indptr, indices):
+        with pytest.raises(RuntimeError, match="indptr must be int64 for 2147483648 edges, got int32"):
+            torch.ops.gpuprims.neighbor_aggregate(x, indptr, indices)
+
     with FakeTensorMode():
         indptr, indices = torch.empty(4, dtype=torch.int32), torch.empty(2**31, dtype=torch.int32)
-        with pytest.raises(RuntimeError, match="indptr must be int64 for 2147483648 edges, got int32"):
-            torch.ops.gpuprims.neighbor_aggregate(torch.empty(3, 2), indptr, indices)
+        call(torch.empty(3, 2), indptr, indices)
+    indptr = torch.zeros(4, dtype=torch.int32, device=device)
+    many = torch.zeros(1, dtype=torch.int32, device=device).expand(2**31)  # 4 bytes
+    call(torch.zeros(3, 2, device=device), indptr, many)
+    with pytest.raises(RuntimeError, match="indptr must be int64 for 2147483648 edges, got int32"):
+        torch.ops.gpuprims.edge_softmax(torch.zeros(1, 1, device=device).expand(2**31, 1), indptr)
+
+
+def test_from_pyg_s_own_classes(device):
+    """What the stand-ins above stand for."""
+    geometric = pytest.importorskip("torch_geometric", reason="needs torch_geometric")
+    edge_index = torch.stack([SRC, DST]).to(device)
+    expected = edges_of(Graph.from_coo(edge_index, 3))
+    data = geometric.data.Data(edge_index=edge_index, num_nodes=3)
+    assert edges_of(Graph.from_pyg(data)) == expected
+    hetero = geometric.data.HeteroData()
+    hetero["user"].num_nodes, hetero["item"].num_nodes = 4, 9
+    hetero["user", "rates", "item"].edge_index = edge_index
+    graph = Graph.from_pyg(hetero, ("user", "rates", "item"))
+    assert (graph.num_src, graph.num_dst, edges_of(graph)) == (4, 9, expected)
+    for wrong in (("user", "buys", "item"), ("user", "item"), "rates"):
+        with pytest.raises(
+            ValueError, match=r"^Graph: edge_type must be one of \('user', 'rates', 'item'\), "
+        ):
+            Graph.from_pyg(hetero, wrong)
+    order = DST.to(device).argsort(stable=True)
+    sizes = {"sparse_size": (3, 3)}
+    for columns, sort_order in ((edge_index, None), (edge_index[:, order], "col")):
+        given = geometric.EdgeIndex(columns, sort_order=sort_order, **sizes)
+        graph = Graph.from_pyg(given)
+        assert edges_of(graph) == expected and type(graph.indices) is torch.Tensor
+        assert (graph.edge_ids is None) == (sort_order is not None)  # sorted by column: no sort, no ids
+
+
+def matrices_and_sizes(device):
+    ends = torch.tensor([[0, 1, 2], [1, 2, 0]], device=device)
+    return {
+        "edge_index must be a dense tensor": lambda: Graph.from_coo(ends.to_sparse()),
+        "source must be a tensor, got list": lambda: Graph.from_coo([[0], [1]]),
+        "num_nodes must not be negative, got -1": lambda: Graph.from_coo(ends, -1),
+        "num_nodes must be an integer, got 3.0": lambda: Graph.from_coo(ends, 3.0),
+        "num_src must not be negative, got -2": lambda: Graph.from_coo(ends, num_src=-2, num_dst=3),
+        "source must be in [0, 2), but source[2] = 2": lambda: Graph.from_coo(ends, 2),
+        "the matrix must be a tensor, got list": lambda: Graph.from_torch_sparse([1]),
+        "the matrix must be a SciPy sparse matrix, got int": lambda: Graph.from_scipy(3),
+        "destination must be on": lambda: Graph.from_coo((ends[0], ends[1].to("meta"))),
+    }
+
+
+@pytest.mark.parametrize("words", list(matrices_and_sizes("cpu")))
+def test_what_is_no_graph(words, device):
+    with pytest.raises(ValueError) as error:
+        matrices_and_sizes(device)[words]()
+    assert str(error.value).startswith(f"Graph: {words}")
+
+
+def test_weights_of_another_length_are_refused(device):
+    """They are indexed by edge: a longer one would give the wrong edge's weight, a shorter one end a CUDA
+    context."""
+    graph = Graph.from_coo((SRC, DST), 3).to(device)
+    calls = {
+        "gcn_norm": graph.gcn_norm, "add_self_loops": graph.add_self_loops, "coalesce": graph.coalesce,
+        "remove_self_loops": graph.remove_self_loops,
+    }  # fmt: skip
+    for call in calls.values():
+        for shape in ((6,), (8,), (7, 1), ()):
+            with pytest.raises(ValueError) as error:
+                call(torch.ones(shape, device=device))
+            words = "Graph: edge_weight must have shape [7] (the number of edges), got "
+            assert str(error.value) == f"{words}{list(shape)}"
+        with pytest.raises(ValueError, match=r"^Graph: edge_weight must be on"):
+            call(torch.ones(7, device="meta"))
+    with pytest.raises(ValueError, match=r"^Graph: edge_weight must be of a floating dtype, got int64$"):
+        graph.gcn_norm(torch.ones(7, dtype=torch.int64, device=device))

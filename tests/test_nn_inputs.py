@@ -1,10 +1,12 @@
 """What layers take for edges, how long they keep it, and what they say of bad arguments; no PyG needed."""
 
 import gc
+import threading
 
 import pytest
 import torch
 from aggregate_cases import random_graph
+from devices import no_cuda
 
 from torch_gpuprims import Graph, nn
 from torch_gpuprims.nn import _edges
@@ -50,6 +52,17 @@ def test_a_converted_graph_lives_as_long_as_the_tensor(device):
     del base, view
     gc.collect()
     assert len(_edges._converted) == kept
+
+
+def test_one_graph_for_all_threads(device):
+    ends = torch.randint(500, (2, 20_000), device=device)
+    seen = []
+    threads = [threading.Thread(target=lambda: seen.append(_edges.as_graph(ends, 500))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8 and len(set(map(id, seen))) == 1
 
 
 def test_attention_loops_are_pyg_s(device):
@@ -117,10 +130,30 @@ BAD = [
         "TopKPooling: nonlinearity must be a function or one of",
     ),
     (lambda: nn.MaxK(0), "MaxK: k must be at least 1, got 0"),
+    (lambda: nn.SAGEConv(6, 4, aggr=None), "SAGEConv: aggr must be one or several of .*, got None"),
+    (
+        lambda: nn.SAGEConv(6, 4, aggr=torch.nn.ReLU()),
+        r"SAGEConv: aggr must be one or several of .*, got ReLU\(\)",
+    ),
+    (lambda: nn.SAGEConv(6, 4, aggr=[]), r"SAGEConv: aggr must be one or several of .*, got \[\]"),
+    (lambda: nn.GINConv(torch.nn.Linear(6, 4), aggr=["sum", "max"]), "GINConv: aggr must be one of"),
+    (lambda: nn.MaxKConv(6, 4, 2, aggr=["sum", "max"]), "MaxKConv: aggr must be one of"),
+    (lambda: nn.MaxKConv(-1, 4, 2), "MaxKConv: in_channels must be given, got -1"),
+    (lambda: nn.PNAConv(6, 4, ["mean"], ["cubic"], torch.ones(2)), "PNAConv: scalers must be among"),
+    (lambda: nn.PNAConv(-1, 4, ["mean"], ["identity"], torch.ones(2)), "PNAConv: in_channels must be given"),
+    (
+        lambda: nn.PNAConv(6, 4, ["mean"], ["identity"], torch.zeros(2)),
+        "PNAConv: deg must count at least one",
+    ),
+    (
+        lambda: nn.PNAConv(6, 4, ["mean"], ["identity"], torch.ones(2), post_layers=2, act="cube"),
+        "PNAConv: act must be a module or the name of one of torch.nn, got 'cube'",
+    ),
+    (lambda: nn.NeighborAggregation("median"), "NeighborAggregation: reduce must be one of"),
 ]
 
 
-@pytest.mark.parametrize("make, message", BAD, ids=[message.split(":")[0] for _, message in BAD])
+@pytest.mark.parametrize("make, message", BAD, ids=[message.split(" must")[0] for _, message in BAD])
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -130,7 +163,150 @@ def test_bad_edges_name_the_entry(device):
     layer, x = nn.GATConv(6, 4).to(device), torch.rand(3, 6, device=device)
     with pytest.raises(ValueError, match=r"source must be in \[0, 3\), but source\[1\] = 7"):
         layer(x, torch.tensor([[0, 7], [1, 2]], device=device))
+    with pytest.raises(ValueError, match=r"destination must be in \[0, 3\), but destination\[0\] = -1"):
+        layer(x, torch.tensor([[0, 1], [-1, 2]], device=device))
     with pytest.raises(ValueError, match=r"edge_index must have shape \[2, num_edges\]"):
         layer(x, torch.tensor([[0, 1, 2]], device=device))
-    with pytest.raises(RuntimeError, match="Error"):
+    with pytest.raises(ValueError, match="source must be int32 or int64, got float32"):
+        layer(x, torch.rand(2, 5, device=device))
+    with pytest.raises(
+        TypeError, match=r"edges must be a Graph, an edge_index .* or a sparse matrix, got list"
+    ):
+        layer(x, [[0, 1], [1, 2]])
+    ends = torch.tensor([[0, 1], [1, 2]], device=device)
+    for call in (lambda: layer(x), lambda: layer(x, ends, edge_index=ends)):
+        with pytest.raises(
+            TypeError, match=r"^GATConv: edges must be given once, as graph or as edge_index$"
+        ):
+            call()
+
+
+def test_a_state_of_other_sizes_is_refused_by_name(device):
+    layer = nn.GATConv(6, 4).to(device)
+    before = {name: t.clone() for name, t in layer.state_dict().items()}
+    with pytest.raises(
+        RuntimeError, match=r"size mismatch for lin.weight: copying a param with shape .*5, 6"
+    ):
         layer.load_state_dict(nn.GATConv(6, 5).state_dict())
+    assert all(t.shape == before[name].shape for name, t in layer.state_dict().items())
+    with pytest.raises(RuntimeError, match=r"Missing key.*att_src"):
+        layer.load_state_dict(nn.GCNConv(6, 4).state_dict())
+
+
+def test_sizes_that_do_not_fit_are_refused(device):
+    """Broadcasting and indexing would make wrong results of them, or end a CUDA context."""
+    ends = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]], device=device)
+    graph, x = Graph.from_coo(ends, 3), torch.rand(3, 6, device=device)
+    bipartite = Graph.from_coo(ends, num_src=3, num_dst=5)
+    gcn, gat = nn.GCNConv(6, 4).to(device), nn.GATConv(6, 4, edge_dim=2).to(device)
+    gatv2, sage = nn.GATv2Conv(6, 4, edge_dim=2).to(device), nn.SAGEConv(6, 4).to(device)
+    gin, pool = nn.GINConv(torch.nn.Linear(6, 4)).to(device), nn.TopKPooling(6).to(device)
+    maxk, plain = nn.MaxKConv(6, 4, 2).to(device), nn.GATv2Conv(6, 4).to(device)
+    pna = nn.PNAConv(6, 4, ["mean"], ["identity"], torch.ones(2)).to(device)
+    attr, batch = torch.rand(4, 2, device=device), torch.zeros(3, dtype=torch.int64, device=device)
+    rows = "must have 4 rows \\(the number of edges\\), got"
+    cases = [
+        ("GCNConv: x must have 3 rows", lambda: gcn(x[:1], graph)),  # one row would serve for all
+        ("GCNConv: x must have 3 rows", lambda: gcn(torch.cat([x, x]), graph)),
+        (r"edge_weight must have shape \[4\]", lambda: gcn(x, ends, torch.rand(9, device=device))),
+        (r"edge_weight must have shape \[4\]", lambda: gcn(x, ends, torch.rand(2, device=device))),
+        (f"GATConv: edge_attr {rows} 9", lambda: gat(x, ends, torch.rand(9, 2, device=device))),
+        (f"GATConv: edge_attr {rows} 2", lambda: gat(x, ends, attr[:2])),
+        (f"GATv2Conv: edge_attr {rows} 9", lambda: gatv2(x, ends, torch.rand(9, 2, device=device))),
+        ("GATv2Conv: edge_attr needs a layer with edge_dim", lambda: plain(x, ends, attr)),
+        ("PNAConv: edge_attr must be None", lambda: pna(x, ends, attr)),
+        ("SAGEConv: x must have 5 rows for the destinations, got 1", lambda: sage((x, x[:1]), bipartite)),
+        ("GINConv: x must have 5 rows for the destinations, got 1", lambda: gin((x, x[:1]), bipartite)),
+        ("MaxKConv: x must have 5 rows for the destinations, got 1", lambda: maxk((x, x[:1]), bipartite)),
+        ("GATv2Conv: x must have 5 rows for the destinations, got 1", lambda: plain((x, x[:1]), bipartite)),
+        (r"global pooling: batch must have shape \[3\] \(nodes\), got \[2\]",
+         lambda: nn.global_add_pool(x, batch[:2])),
+        (r"global pooling: batch must have shape \[3\] \(nodes\), got \[4\]",
+         lambda: nn.global_max_pool(x, batch.new_zeros(4))),
+        ("destination must be in", lambda: nn.global_mean_pool(x, batch + 2, 2)),
+        (r"TopKPooling: batch must have shape \[3\]", lambda: pool(x, ends, None, batch[:2])),
+        ("TopKPooling: x must have 6 channels, got 1", lambda: pool(x[:, :1], ends)),
+        (r"source must be in \[0, 3\), but source\[2\] = 3", lambda: pool(x, ends + 1)),
+        ("ids must not decrease", lambda: pool(x, ends, None, batch.index_fill(0, batch[:1], 1))),
+    ]  # fmt: skip
+    for words, call in cases:
+        with pytest.raises((RuntimeError, ValueError), match=words):
+            call()
+    assert gcn(x, ends).isfinite().all()  # the context lives
+
+
+def test_edge_index_is_pyg_s_keyword(device):
+    ends = torch.randint(9, (2, 40), generator=torch.Generator().manual_seed(0)).to(device)
+    x = torch.rand(9, 6, device=device)
+    for layer in layers(device)[:-1]:
+        assert torch.equal(layer(x, edge_index=ends), layer(x, ends))
+    weight, attr = torch.rand(40, device=device), torch.rand(40, 3, device=device)
+    gcn, gat = nn.GCNConv(6, 4).to(device), nn.GATConv(6, 4, edge_dim=3).to(device)
+    assert torch.equal(gcn(x, edge_index=ends, edge_weight=weight), gcn(x, ends, weight))
+    assert torch.equal(gat(x, edge_index=ends, edge_attr=attr), gat(x, ends, attr))
+
+
+def test_every_layer_prepares_a_graph_for_tracing():
+    x = torch.rand(9, 6, requires_grad=True)
+    for layer in layers("cpu"):
+        torch._dynamo.reset()
+        graph = layer.prepare(random_graph(9, 40, "cpu"))
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        (got,), (want,) = (torch.autograd.grad(m(x, graph).sin().sum(), x) for m in (compiled, layer))
+        torch.testing.assert_close(got, want)
+
+
+def test_layers_are_exported_with_the_graph_that_a_module_holds(tmp_path):
+    graph, x = random_graph(9, 40, "cpu"), torch.rand(9, 6)
+
+    class Model(torch.nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer, self.graph = layer, layer.prepare(graph)
+
+        def forward(self, x):
+            return self.layer(x, self.graph)
+
+    for layer in layers("cpu")[:4]:
+        torch.export.save(torch.export.export(Model(layer), (x,)), tmp_path / "layer.pt2")
+        program = torch.export.load(tmp_path / "layer.pt2")
+        torch.testing.assert_close(program.module()(x), layer(x, graph))
+    by_argument = torch.export.export(layers("cpu")[1], (x, graph))  # SAGEConv needs the edges alone
+    with pytest.raises(Exception, match=r"is not built: call .* before tracing"):
+        torch.export.export(layers("cpu")[0], (x, graph))
+    assert by_argument.module()(x, graph).shape == (9, 4)
+
+
+def test_attention_dropout_is_drawn_anew_in_compiled_code():
+    torch._dynamo.reset()
+    layer, x = nn.GATConv(6, 4, 2, dropout=0.5), torch.rand(9, 6)
+    graph = layer.prepare(random_graph(9, 40, "cpu"))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        results += [compiled(x, graph), compiled(x, graph)]
+    assert torch.equal(results[0], results[2]) and torch.equal(results[1], results[3])
+    assert not torch.equal(results[0], results[1]) and not torch.equal(results[0], results[4])
+
+
+@pytest.mark.gpu
+@no_cuda
+def test_attention_dropout_under_graph_capture():
+    """Each replay drops other edges; the same seed drops the same ones."""
+    layer, x = nn.GATConv(6, 4, 2, dropout=0.5).cuda(), torch.rand(9, 6, device="cuda")
+    graph = layer.prepare(random_graph(9, 40, "cuda"))
+    with torch.no_grad():
+        layer(x, graph)
+        torch.cuda.synchronize()
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            out = layer(x, graph)
+        runs = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            for _ in range(2):
+                captured.replay()
+                runs.append(out.clone())
+    assert torch.equal(runs[0], runs[2]) and torch.equal(runs[1], runs[3])
+    assert not torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[4])

@@ -1,5 +1,7 @@
 """The layers beside PyTorch Geometric's: state, results, gradients; and what they accept."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -90,6 +92,46 @@ def test_sage(options, width, device):
     )
 
 
+NAMES = ("GCNConv", "SAGEConv", "GINConv", "GATConv", "GATv2Conv", "PNAConv", "TopKPooling")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_are_pyg_s(name):
+    """The same names in the same order with the same defaults; PyG's **kwargs are MessagePassing's."""
+    for which in ("__init__", "forward"):
+        theirs, ours = (
+            [p for p in inspect.signature(getattr(getattr(where, name), which)).parameters.values()
+             if p.kind is p.POSITIONAL_OR_KEYWORD]
+            for where in (geometric, nn)
+        )  # fmt: skip
+        if which == "forward":  # a Graph may stand there, and edge_index is a keyword as well
+            assert [p.name.replace("graph", "edge_index") for p in ours] == [p.name for p in theirs]
+            assert "edge_index" in inspect.signature(getattr(nn, name).forward).parameters
+        else:
+            assert [(p.name, p.default) for p in ours] == [(p.name, p.default) for p in theirs]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo], ids=str)
+@pytest.mark.parametrize("aggr", ["sum", "mean"])
+def test_values_of_a_matrix_are_edge_weights(aggr, layout, device):
+    """As in PyG's GCNConv, and its SAGEConv and GINConv, which multiply by the matrix."""
+    x, ends = draw(NODES, WIDTH, device=device), edges(device).unique(dim=1)
+    ends = ends[:, ends[0] != ends[1]]  # to a loop that is there PyG's matrices add another one
+    weight = torch.rand(ends.shape[1], device=device) + 0.5
+    coo = torch.sparse_coo_tensor(ends.flip(0), weight, (NODES, NODES)).coalesce()
+    matrix = coo.to_sparse_csr() if layout == torch.sparse_csr else coo
+    agree(*pair("GCNConv", WIDTH, 8, device=device), x, matrix)
+    for width in (8, 20):  # the linear layer before the sum, and after
+        agree(*pair("SAGEConv", WIDTH, width, aggr, device=device), x, matrix)
+    gin = [where.GINConv(torch.nn.Identity(), aggr=aggr) for where in (geometric, nn)]
+    torch.testing.assert_close(gin[1](x, matrix), gin[0](x, matrix))
+    ours = nn.NeighborAggregation(aggr)
+    expected = ours(x, matrix)
+    matrix.values().mul_(2)  # noticed
+    torch.testing.assert_close(ours(x, matrix), 2 * expected)
+
+
 @pytest.mark.parametrize("train_eps", [False, True])
 def test_gin(train_eps, device):
     def make():
@@ -157,9 +199,13 @@ def test_blocks_whose_destinations_come_first(name, args, device):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"towers": 2}, {"towers": 2, "divide_input": True, "post_layers": 2}, {"train_norm": True}],
+    [
+        {}, {"towers": 2}, {"towers": 2, "divide_input": True, "post_layers": 2}, {"train_norm": True},
+        {"post_layers": 3, "act": "leaky_relu", "act_kwargs": {"negative_slope": 0.3}},
+        {"post_layers": 2, "act": torch.nn.ELU()}, {"post_layers": 2, "act": "PReLU"},
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_pna(options, device):
     ends = edges(device)
     deg = torch.bincount(torch.bincount(ends[1].cpu(), minlength=NODES))

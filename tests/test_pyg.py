@@ -61,6 +61,52 @@ def test_accelerate_keeps_parameters_and_results(device):
     assert pyg.accelerate(model).replaced == []
 
 
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN", "GAT", "PNA"])
+def test_accelerate_in_pyg_s_own_models(name, device):
+    """These call their layers with edge_weight= and edge_attr=."""
+    ends, x = edges(device), torch.randn(NODES, 12, dtype=torch.float64).to(device)
+    deg = torch.bincount(torch.bincount(ends[1].cpu(), minlength=NODES))
+    words = {"aggregators": ["mean", "max", "std"], "scalers": ["identity", "amplification"], "deg": deg}
+    options = words if name == "PNA" else {"v2": True, "heads": 2} if name == "GAT" else {}
+    model = getattr(geometric, name)(12, 8, 2, 3, **options).double().to(device).eval()
+    weight = torch.rand(ends.shape[1], dtype=torch.float64, device=device)
+    calls = [{}, {"edge_weight": weight}] if name == "GCN" else [{}]
+    expected = [model(x, ends, **call) for call in calls]
+    report = pyg.accelerate(model)
+    assert len(report.replaced) == 2 and not report.left
+    for call, want in zip(calls, expected, strict=True):
+        torch.testing.assert_close(model(x, ends, **call), want)
+    by_name = model(x, edge_index=ends)
+    torch.testing.assert_close(by_name, expected[0])
+
+
+def test_accelerate_in_a_graph_u_net(device):
+    """TopKPooling inside a model that calls it by names; GCNConv with improved stays, as the report says."""
+    ends, x = edges(device), torch.randn(NODES, 12, dtype=torch.float64).to(device)
+    model = geometric.GraphUNet(12, 8, 3, depth=2).double().to(device).eval()
+    expected = model(x, ends)
+    report = pyg.accelerate(model)
+    assert [kind for _, kind in report.replaced] == ["TopKPooling", "TopKPooling"]
+    assert all("improved" in why for _, _, why in report.left)
+    torch.testing.assert_close(model(x, ends), expected)
+
+
+def test_accelerate_keeps_activations(device):
+    ends, x = edges(device), torch.randn(NODES, 12, dtype=torch.float64).to(device)
+    deg = torch.bincount(torch.bincount(ends[1].cpu(), minlength=NODES))
+    words = ["mean"], ["identity"], deg
+    model = torch.nn.ModuleList([
+        geometric.PNAConv(12, 8, *words, towers=2, post_layers=2, act="elu"),
+        geometric.PNAConv(12, 8, *words, towers=2, post_layers=2, act="prelu"),
+    ]).double().to(device)  # fmt: skip
+    expected = [layer(x, ends) for layer in model]
+    report = pyg.accelerate(model)
+    assert report.replaced == [("0", "PNAConv")]
+    assert report.left == [("1", "PNAConv", "an activation with parameters")]
+    for layer, want in zip(model, expected, strict=True):
+        torch.testing.assert_close(layer(x, ends), want)
+
+
 def test_accelerate_says_why_it_leaves_a_layer():
     model = torch.nn.ModuleDict({
         "flow": geometric.GCNConv(4, 4, flow="target_to_source"),

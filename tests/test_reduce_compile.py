@@ -153,8 +153,9 @@ class TestCompiling:
         )
         with pytest.raises(ValueError, match="'norm_of' exists with other expressions"):
             compile_reduction("norm_of")
-        with pytest.raises(ValueError, match="name must be an identifier, got '2x'"):
-            compile_reduction("2x")
+        for name in ("2x", "class", "größe", "a b", ""):
+            with pytest.raises(ValueError, match=f"name must be an identifier, got '{name}'"):
+                compile_reduction(name)
         with pytest.raises(ValueError, match="combine must be a C\\+\\+ expression, got ' '"):
             compile_reduction("blank", combine=" ")
 
@@ -180,6 +181,9 @@ class TestCompiling:
             total()(x + 0j)
         with pytest.raises(RuntimeError, match="total_of: input must be a dense tensor, got a sparse layout"):
             total()(x.to_sparse())
+        with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+            total()(x.clone().requires_grad_()).backward()
+        assert total()(torch.empty(2, 3, device="meta"), 1).shape == (2,)
 
     def test_nothing_is_compiled_twice(self, device, monkeypatch):
         x = torch.ones(3, device=device)
@@ -193,6 +197,13 @@ class TestCompiling:
         monkeypatch.setattr(subprocess, "run", never)
         monkeypatch.setattr(_nvrtc, "compile_cubin", never)
         assert first(x).item() == 6
+
+    def test_a_cache_that_cannot_be_written_is_done_without(self, device, monkeypatch, tmp_path):
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        homeless = compile_reduction("homeless", transform="x + 2")
+        assert homeless(torch.ones(3, device=device)).item() == 9
+        assert (tmp_path / "file").read_bytes() == b""
 
     def test_missing_compiler_is_named(self, monkeypatch):
         lonely = compile_reduction("lonely", transform="x - 1")

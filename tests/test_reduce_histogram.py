@@ -102,8 +102,19 @@ class TestBincount:
     def test_errors(self, device):
         with pytest.raises(RuntimeError, match="bincount: x must be of an integer dtype, got float32"):
             bincount(torch.rand(3, device=device), 4)
-        with pytest.raises(RuntimeError, match="bins must be from 1 to 2147483648, got -1"):
+        with pytest.raises(RuntimeError, match="bincount: num_bins must be from 1 to 2147483648, got -1"):
             bincount(torch.zeros(3, dtype=torch.int64, device=device), -1)
+        with pytest.raises(RuntimeError, match="bincount: x must be a dense tensor, got a sparse layout"):
+            bincount(torch.ones(3, dtype=torch.int64, device=device).to_sparse(), 4)
+        x = torch.rand(3, device=device)
+        for words, call in (
+            ("bins must be from 1 to 2147483648, got 0", lambda: histogram(x, 0)),
+            ("max must not be below min", lambda: histogram(x, 4, 2, 1)),
+            ("dtype complex64 is not supported", lambda: histogram(x + 0j, 4)),  # without a range as well
+            ("input must be a dense tensor, got a sparse layout", lambda: histogram(x.to_sparse(), 4)),
+        ):
+            with pytest.raises(RuntimeError, match=f"^histogram: {words}"):
+                call()
         with pytest.raises(RuntimeError, match="input must be a dense tensor, got a sparse layout"):
             histogram(torch.rand(3, device=device).to_sparse(), 4, 0, 1)
 

@@ -282,6 +282,20 @@ class TestBits:
                 assert torch.equal(cpu.nan_to_num(7), cuda.cpu().nan_to_num(7)), (op, shape)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_lengths_from_none_to_1e8():
+    indptr = cut([0, 1, 100_000_000, 0, 3, *[10] * 1000, 40_000, 0, 700]).cuda()
+    g = torch.Generator(device="cuda").manual_seed(0)
+    x = (torch.rand(int(indptr[-1]), device="cuda", generator=g) < 0.1).to(torch.uint8)
+    sums = torch.nn.functional.pad(x.cumsum(0, dtype=torch.int64), (1, 0))
+    want = sums[indptr[1:]] - sums[indptr[:-1]]
+    assert torch.equal(segment_reduce(x, indptr), want)
+    assert torch.equal(segment_reduce(x.float(), indptr), want.float())  # 1e7 ones: exact in float32
+    x[0], x[77_000_000] = 9, 7
+    assert segment_reduce(x, indptr, "max")[:4].tolist() == [0, 9, 7, 0]
+
+
 N = 4000
 HOSTILE = {
     "alternating": [0, N] * 50 + [0],
@@ -348,6 +362,13 @@ for indptr in ([0, 3, 2, 5], [0, 3, 5]):
             segment_reduce(x[1:], Segments(indptr))
         with pytest.raises(RuntimeError, match="values must be a dense tensor, got a sparse layout"):
             segment_reduce(x.to_sparse(), indptr)
+        for run in (lambda at: segment_reduce(x, at), lambda at: segment_expand(x[:1], at, 5)):
+            with pytest.raises(RuntimeError, match="indptr must be a dense tensor, got a sparse layout"):
+                run(indptr.to_sparse())
+            with pytest.raises(RuntimeError, match="indptr must be on the device of values"):
+                run(indptr.to("meta"))
+        with pytest.raises(ValueError, match=r"Segments: indptr must not decrease, but indptr\[2\] = 3"):
+            Segments(torch.tensor([0, 5, 3], device=device))
 
 
 class TestGradients:

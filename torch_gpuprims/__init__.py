@@ -2,7 +2,7 @@
 
 from . import _native as _native
 from ._explain import explain
-from .aggregate import neighbor_aggregate
+from .aggregate import neighbor_aggregate, sddmm
 from .attention import edge_softmax, gatv2_score, neighbor_attention
 from .compile_reduction import Reduction, compile_reduction
 from .graph import Graph
@@ -68,6 +68,7 @@ __all__ = [
     "pack_rows",
     "redirect",
     "reduce",
+    "sddmm",
     "segment_expand",
     "segment_reduce",
     "segment_sort",

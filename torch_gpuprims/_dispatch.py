@@ -153,8 +153,15 @@ def gradients(
     return Function, bare_apply(Eager)
 
 
-def reraise(error: RuntimeError) -> NoReturn:
-    """Re-raise a native error: out of memory under PyTorch's own class, anything else as it is."""
+def reraise(error: RuntimeError, op: str = "", **tensors: Any) -> NoReturn:
+    """Re-raise a native error: out of memory under PyTorch's own class, anything else as it is.
+
+    tensors: by the names of their arguments, those of `op` that may be sparse, where PyTorch finds no kernel
+    that could say so.
+    """
+    for name, tensor in tensors.items():
+        if getattr(tensor, "layout", torch.strided) is not torch.strided:
+            raise RuntimeError(f"{op}: {name} must be a dense tensor, got a sparse layout") from None
     if ": out of memory allocating " in str(error):
         raise torch.OutOfMemoryError(str(error)) from None
     raise error

@@ -1,4 +1,4 @@
-"""neighbor_aggregate: sum, mean, max or min over the neighbours of each node."""
+"""neighbor_aggregate: sum, mean, max or min over the neighbours of each node; sddmm: a product an edge."""
 
 import math
 
@@ -30,7 +30,8 @@ def neighbor_aggregate(
         x: features [num_src, ...] in float16, bfloat16, float32 or float64, of any strides. Rows beyond
             graph.num_src are not read.
         graph: who reads whom; on the device of x.
-        edge_weight: [num_edges] in the dtype of x, in the order in which the graph was given its edges.
+        edge_weight: [num_edges] in the dtype of x, in the order in which the graph was given its edges; or
+            [num_edges, heads], where x is [num_src, heads, ...]: each head has weights of its own.
         reduce: "sum", "mean" (the weighted sum divided by the number of edges), "max" or "min".
 
     Returns:
@@ -43,9 +44,9 @@ def neighbor_aggregate(
     the order in which Graph.reorder has rows walked.
 
     Cost: reads E * F elements (from L2 where x fits), writes num_dst * F, never stores a message for each
-    edge; workspace at most E * F / 512 accumulators, for nodes with 1024 edges or more. One launch, three
-    where there are such nodes, no synchronisation; the first gradient on a graph builds its transpose (see
-    Graph.prepare).
+    edge; with weights for each head, a walk over the edges a head; workspace at most E * F / 512
+    accumulators, for nodes with 1024 edges or more. One launch, three where there are such nodes, no
+    synchronisation; the first gradient on a graph builds its transpose (see Graph.prepare).
 
     Errors: RuntimeError about sizes, dtypes and devices before anything is launched; ValueError about reduce.
 
@@ -69,6 +70,8 @@ def neighbor_aggregate(
     if dims == 0:
         raise RuntimeError("neighbor_aggregate: x must have at least 1 dimension, got 0")
     rows = x.size(0)
+    if edge_weight is not None and edge_weight.dim() == 2 and dims > 2:
+        return _by_head(x, graph, edge_weight, reduce)
     flat = x if dims == 2 else x.reshape(rows, math.prod(x.shape[1:]))
     try:
         if plain(x, edge_weight):
@@ -86,7 +89,7 @@ def neighbor_aggregate(
                 flat, edge_weight, graph.walk(), transpose or _NO_TRANSPOSE, code, want_arg, graph.promises
             )[0]
     except RuntimeError as error:
-        reraise(error)
+        reraise(error, "neighbor_aggregate", edge_weight=edge_weight)
     if _explain.enabled:
         _explain.log("neighbor_aggregate", x, graph)
     return out if dims == 2 else out.reshape(out.shape[0], *x.shape[1:])
@@ -96,3 +99,50 @@ def _check_rows(rows: int, graph: Graph) -> None:
     """The raw op sees the number of sources in the transpose alone."""
     if rows < graph.num_src:
         raise RuntimeError(rows_message("neighbor_aggregate", "x", graph.num_src, rows))
+
+
+def _by_head(x: torch.Tensor, graph: Graph, edge_weight: torch.Tensor, reduce: str) -> torch.Tensor:
+    """A head's columns are read where they lie: a head costs a walk over the indices and a copy of its
+    result."""
+    edges, heads = graph.num_edges, x.shape[1]
+    if edge_weight.shape[0] != edges or edge_weight.shape[1] != heads:
+        raise RuntimeError(
+            f"neighbor_aggregate: edge_weight must have shape [{edges}, {heads}] (edges, heads), "
+            f"got {list(edge_weight.shape)}"
+        )
+    if heads == 0:
+        return x.new_empty((graph.num_dst, *x.shape[1:]))
+    each = [neighbor_aggregate(x[:, h], graph, edge_weight[:, h], reduce) for h in range(heads)]
+    return torch.stack(each, 1)
+
+
+def sddmm(a: torch.Tensor, b: torch.Tensor, graph: Graph) -> torch.Tensor:
+    """For each edge the dot product of its two ends: <a[destination], b[source]>.
+
+    Args:
+        a, b: [num_dst, features] and [num_src, features] of one dtype: float16, bfloat16, float32 or float64.
+            Rows of b beyond graph.num_src are not read.
+        graph: on the device of a and b.
+
+    Returns:
+        [num_edges] in the dtype of a, in the order in which the graph was given its edges: the gradient of a
+        weighted neighbour sum in its weights. 16-bit products are added in float32.
+
+    Gradients of a and b, twice too: neighbour sums over the graph and its transpose (see Graph.prepare).
+    Deterministic. Cost: reads 2 * E * F elements, writes E; nothing of size E * F is stored.
+
+    Errors: RuntimeError about sizes, dtypes and devices before anything is launched.
+
+    >>> graph = Graph.from_coo(torch.tensor([[0, 1], [1, 1]]))
+    >>> sddmm(torch.tensor([[9.0, 9.0], [1.0, 2.0]]), torch.tensor([[3.0, 4.0], [5.0, 6.0]]), graph)
+    tensor([11., 17.])
+    """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"sddmm: graph must be a Graph, got {type(graph).__name__}")
+    transpose = graph.transpose_for(a, b)
+    if b.dim() > 0 and b.shape[0] < graph.num_src:
+        raise RuntimeError(rows_message("sddmm", "b", graph.num_src, b.shape[0]))
+    try:
+        return aggregate_grad.sddmm(a, b, graph.walk(), transpose or _NO_TRANSPOSE, None, graph.promises)
+    except RuntimeError as error:
+        reraise(error, "sddmm", a=a, b=b)

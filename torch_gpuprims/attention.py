@@ -61,7 +61,7 @@ def edge_softmax(graph: Graph, scores: torch.Tensor) -> torch.Tensor:
     try:
         out = attention_grad.edge_softmax(flat, graph.indptr, graph.edge_ids, graph.promises)
     except RuntimeError as error:
-        reraise(error)
+        reraise(error, "edge_softmax", scores=scores)
     return out[:, 0] if scores.dim() == 1 else out
 
 
@@ -124,7 +124,7 @@ def neighbor_attention(
             (x, a_src, a_dst, a_edge), seed, graph.csr, transpose, negative_slope, dropout, graph.promises
         )[0]
     except RuntimeError as error:
-        reraise(error)
+        reraise(error, op, x=x, a_src=a_src, a_dst=a_dst, a_edge=a_edge)
     if _explain.enabled:
         _explain.log(op, x, graph)
     return out
@@ -158,4 +158,4 @@ def gatv2_score(
             (x_src, x_dst, att, edge), graph.csr, transpose, negative_slope, graph.promises
         )
     except RuntimeError as error:
-        reraise(error)
+        reraise(error, op, x_src=x_src, x_dst=x_dst, att=att, edge=edge)

@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import keyword
 import math
 import os
 import re
@@ -51,16 +52,16 @@ def compile_reduction(
         ValueError: name is no identifier, or names a reduction with other expressions.
 
     Compiled at the first call for a dtype and device, by NVRTC (PyTorch's own, or the CUDA toolkit's) or
-    the system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims. That
-    call must come before a CUDA graph is captured; later ones may be captured. Neither compiler contracts
-    a * b + c, and both follow one tree: for what IEEE 754 defines (+ - * / sqrt) both devices give the same
-    bits.
+    the system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims (by
+    default ~/.cache) where that can be written. That call must come before a CUDA graph is captured; later
+    ones may be captured. Neither compiler contracts a * b + c, and both follow one tree: for what IEEE 754
+    defines (+ - * / sqrt) both devices give the same bits.
 
     >>> norm = compile_reduction("my_norm", transform="x * x", combine="a + b", init="0", finalize="sqrt(a)")
     >>> norm(torch.tensor([[3.0, 4.0], [6.0, 8.0]]), dim=1)
     tensor([ 5., 10.])
     """
-    if not re.fullmatch(r"[A-Za-z]\w*", name):
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or keyword.iskeyword(name):
         raise ValueError(f"compile_reduction: name must be an identifier, got {name!r}")
     words = {"transform": transform, "combine": combine, "init": init, "finalize": finalize}
     for word, text in words.items():
@@ -152,7 +153,7 @@ class Reduction:
     def _run(self, input: torch.Tensor, dim: Sequence[int], keepdim: bool) -> torch.Tensor:
         dims = self._normal(input, dim)
         out = self._result(input, dims, keepdim)
-        if out.numel() == 0:
+        if out.numel() == 0 or out.is_meta:
             return out
         if input.device.type not in ("cpu", "cuda"):
             raise RuntimeError(f"{self.name}: device {input.device.type} is not supported")
@@ -243,12 +244,14 @@ class Reduction:
         """Machine code for elements of `dtype`, from the cache or NVRTC; needs no GPU."""
         source = write_source(dtype, self.expressions, device=True)
         file = _cached(source, f"{_nvrtc.version()}{capability}", ".cubin")
-        if not file.exists():
-            try:
-                _write(file, _nvrtc.compile_cubin(source, capability))
-            except _nvrtc.CompileError as error:
-                raise self._refused(str(error)) from None
-        return file.read_bytes()
+        if _is_kept(file):
+            return file.read_bytes()
+        try:
+            code = _nvrtc.compile_cubin(source, capability)
+        except _nvrtc.CompileError as error:
+            raise self._refused(str(error)) from None
+        _keep(file, code)
+        return code
 
     def _load(self, dtype: torch.dtype, device: torch.device) -> _nvrtc.Module:
         index = device.index if device.index is not None else torch.cuda.current_device()
@@ -262,20 +265,21 @@ class Reduction:
         )  # fmt: skip
         flags = ["-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-shared", "-fPIC", "-w"]
         file = _cached(source, f"{compiler}{flags}{os.uname()}", ".so")
-        if not file.exists():
-            if compiler is None:
-                raise RuntimeError(
-                    "compile_reduction: no C++ compiler was found ($CXX, c++, g++ or clang++) for the CPU"
-                )
-            with tempfile.TemporaryDirectory() as folder:
-                text, part = Path(folder, "skeleton.cpp"), Path(folder, "part.so")
-                text.write_text(source)
-                command = [compiler, *flags, str(text), "-o", str(part)]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    raise self._refused(done.stderr)
-                _write(file, part.read_bytes())
-        return ctypes.CDLL(str(file)).reduce_tasks
+        if _is_kept(file):
+            return ctypes.CDLL(str(file)).reduce_tasks
+        if compiler is None:
+            raise RuntimeError(
+                "compile_reduction: no C++ compiler was found ($CXX, c++, g++ or clang++) for the CPU"
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            text, part = Path(folder, "skeleton.cpp"), Path(folder, "part.so")
+            text.write_text(source)
+            command = [compiler, *flags, str(text), "-o", str(part)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise self._refused(done.stderr)
+            _keep(file, part.read_bytes())
+            return ctypes.CDLL(str(part)).reduce_tasks  # stays loaded when the file goes
 
 
 def _cached(source: str, made_with: str, ending: str) -> Path:
@@ -284,9 +288,20 @@ def _cached(source: str, made_with: str, ending: str) -> Path:
     return base / "torch_gpuprims" / (digest[:32] + ending)
 
 
-def _write(file: Path, data: bytes) -> None:
-    """At once, so that no other process reads a part."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-        part.write(data)
-    os.replace(part.name, file)
+def _is_kept(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError:  # of a folder that may not be read
+        return False
+
+
+def _keep(file: Path, data: bytes) -> None:
+    """At once, so that no other process reads a part; where nothing can be written the next process compiles
+    again."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            part.write(data)
+        os.replace(part.name, file)
+    except OSError:
+        pass

@@ -8,6 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from . import graph_edges
+from ._fake_checks import dtype_name
 from .aggregate_csr import check_data, check_vector, fail, index_dtype, max_degree, sort_rows
 from .aggregate_plan import HUB_DEGREE as _HUB_DEGREE
 from .aggregate_plan import LONG_DEGREE as _LONG_DEGREE
@@ -34,6 +35,8 @@ class Graph(GraphBuilders):
     Making a Graph validates it on its device and waits for the answer. The transpose, which gradients need,
     is built at the first gradient; under torch.compile, torch.export or CUDA graph capture `prepare()` must
     have been called. Safe to share between threads. A registered pytree: its leaves are its index tensors.
+    torch.save keeps what is built; torch.load needs weights_only=False, as what it reads is not validated
+    again.
     """
 
     def __init__(
@@ -230,15 +233,27 @@ class Graph(GraphBuilders):
 
         return reorder(self, method, order, features)
 
+    def _check_weight(self, edge_weight: torch.Tensor) -> None:
+        """What the builders below index by edge: a wrong length must not become a wrong edge."""
+        shape = list(edge_weight.shape)
+        if shape != [self.num_edges]:
+            fail(f"edge_weight must have shape [{self.num_edges}] (the number of edges), got {shape}")
+        if edge_weight.device != self.device:
+            fail(f"edge_weight must be on {self.device}, got {edge_weight.device}")
+
     def coalesce(self, edge_weight: torch.Tensor | None = None) -> tuple["Graph", torch.Tensor | None]:
         """Without duplicate edges, sources in rising order within a row; and, where weights are given, the
         sums of the weights of each edge's duplicates, in the order of the new graph (differentiable)."""
+        if edge_weight is not None:
+            self._check_weight(edge_weight)
         return graph_edges.coalesce(self, edge_weight)
 
     def remove_self_loops(
         self, edge_weight: torch.Tensor | None = None
     ) -> tuple["Graph", torch.Tensor | None]:
         """Without edges from a node to itself; and the weights that remain, in the order of the new graph."""
+        if edge_weight is not None:
+            self._check_weight(edge_weight)
         return graph_edges.remove_self_loops(self, edge_weight)
 
     def _with_order(self, order: torch.Tensor | None, schedule: str) -> "Graph":
@@ -256,6 +271,8 @@ class Graph(GraphBuilders):
         """
         from .aggregate_norm import with_self_loops  # that module imports this one
 
+        if edge_weight is not None:
+            self._check_weight(edge_weight)
         graph, origin = self._lazy("loops", "the graph with self-loops", lambda: with_self_loops(self))
         if edge_weight is None:
             return graph, None
@@ -273,6 +290,9 @@ class Graph(GraphBuilders):
         from .aggregate_norm import gcn_norm
 
         if edge_weight is not None:
+            self._check_weight(edge_weight)
+            if not edge_weight.is_floating_point():
+                fail(f"edge_weight must be of a floating dtype, got {dtype_name(edge_weight.dtype)}")
             return gcn_norm(self, edge_weight, improved, add_self_loops)
         dtype = dtype or torch.get_default_dtype()
         wide = torch.float64 if dtype == torch.float64 else torch.float32

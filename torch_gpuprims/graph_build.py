@@ -1,5 +1,6 @@
 """Graph from other forms: COO, sparse matrices, PyTorch Geometric, DGL; duplicates and self-loops."""
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,16 @@ def _one_of(name: str, value: str, words: tuple[str, ...]) -> None:
         fail(f"{name} must be one of {', '.join(words)}, got {value!r}")
 
 
+def _size(name: str, value: Any) -> int | None:
+    try:
+        size = None if value is None else operator.index(value)
+    except TypeError:
+        fail(f"{name} must be an integer, got {value!r}")
+    if size is not None and size < 0:
+        fail(f"{name} must not be negative, got {size}")
+    return size
+
+
 def from_coo(
     cls: type["Graph"], edge_index: Any, num_nodes: int | None, num_src: int | None, num_dst: int | None,
     duplicates: str = "keep", self_loops: str = "keep",
@@ -30,9 +41,13 @@ def from_coo(
             fail(f"edge_index must have shape [2, num_edges], got {list(edge_index.shape)}")
     elif len(edge_index) != 2:
         fail(f"edge_index must be a pair (source, destination), got {len(edge_index)} tensors")
+    if getattr(edge_index, "layout", torch.strided) is not torch.strided:
+        fail("edge_index must be a dense tensor (from_torch_sparse takes matrices)")
     src, dst = edge_index
-    check_vector("source", src, src.device)
+    check_vector("source", src)
     check_vector("destination", dst, src.device)
+    num_nodes, num_src = _size("num_nodes", num_nodes), _size("num_src", num_src)
+    num_dst = _size("num_dst", num_dst)
     if len(src) != len(dst):
         fail(f"source and destination must have the same length, got {len(src)} and {len(dst)}")
     if num_nodes is None and None in (num_src, num_dst):
@@ -53,6 +68,8 @@ def from_coo(
 
 
 def from_torch_sparse(cls: type["Graph"], matrix: torch.Tensor) -> "Graph":
+    if not isinstance(matrix, torch.Tensor):
+        fail(f"the matrix must be a tensor, got {type(matrix).__name__}")
     if matrix.layout not in (torch.sparse_csr, torch.sparse_coo) or matrix.dim() != 2:
         fail(f"the matrix must be sparse_csr or sparse_coo and 2-D, got {matrix.layout}, {matrix.dim()}-D")
     num_dst, num_src = matrix.shape
@@ -63,6 +80,8 @@ def from_torch_sparse(cls: type["Graph"], matrix: torch.Tensor) -> "Graph":
 
 
 def from_scipy(cls: type["Graph"], matrix: Any) -> "Graph":
+    if not hasattr(matrix, "tocoo"):
+        fail(f"the matrix must be a SciPy sparse matrix, got {type(matrix).__name__}")
     if matrix.format == "csr":
         return cls(torch.from_numpy(matrix.indptr), torch.from_numpy(matrix.indices), matrix.shape[1])
     matrix = matrix.tocoo()
@@ -77,6 +96,8 @@ def from_pyg(cls: type["Graph"], data: Any, edge_type: Any, num_nodes: int | Non
         num_src, num_dst = (num_nodes if size is None else size for size in sizes)
         return from_coo(cls, plain, num_nodes, num_src, num_dst)
     if edge_type is not None:
+        if edge_type not in (known := tuple(getattr(data, "edge_types", ()))):
+            fail(f"edge_type must be one of {', '.join(map(repr, known))}, got {edge_type!r}")
         source, _, destination = edge_type
         store = data[edge_type]
         return _from_store(cls, store, data[source].num_nodes, data[destination].num_nodes)

@@ -41,7 +41,8 @@ def histogram(input: torch.Tensor, bins: int = 100, min: float = 0, max: float =
     tensor([0, 2, 1, 1])
     """
     bounds: torch.Tensor | None = None
-    if min == max and input.numel() > 0:
+    known = input.layout is torch.strided and input.dtype in _DTYPES  # otherwise the op says what is wrong
+    if min == max and known and input.numel() > 0:
         data = input.detach()
         if input.dtype in _NO_AMINMAX:
             data = data.double()
@@ -63,11 +64,18 @@ def bincount(x: torch.Tensor, num_bins: int) -> torch.Tensor:
 
     Deterministic, asynchronous and capturable, which torch.bincount is not. Cost as histogram's.
 
+    Raises:
+        RuntimeError: x is not of an integer dtype, or num_bins is out of range.
+
     >>> bincount(torch.tensor([1, 3, 1, 9]), 4)
     tensor([0, 2, 0, 1])
     """
     if x.dtype.is_floating_point or x.dtype.is_complex:
         raise RuntimeError(f"bincount: x must be of an integer dtype, got {_name(x.dtype)}")
+    if x.layout is not torch.strided:
+        raise RuntimeError("bincount: x must be a dense tensor, got a sparse layout")
+    if num_bins < 1 or num_bins > _MOST_BINS:
+        raise RuntimeError(f"bincount: num_bins must be from 1 to {_MOST_BINS}, got {num_bins}")
     return _count(x, None, num_bins, 0.0, float(num_bins), False)
 
 
@@ -79,14 +87,10 @@ def _count(input: torch.Tensor, bounds: torch.Tensor | None, *rest: Any) -> torc
                 return _op(input, bounds, *rest)
         return _op(input, bounds, *rest)
     except RuntimeError as error:
-        if getattr(input, "layout", torch.strided) is not torch.strided:
-            raise RuntimeError(_LAYOUT) from None
-        reraise(error)
+        reraise(error, "histogram", input=input)
 
 
 # Shapes without data: the words of csrc/reduce/histogram_checks.h ------------------------------------------
-
-_LAYOUT = "histogram: input must be a dense tensor, got a sparse layout"
 
 
 def _check(ok: Any, words: Callable[[], str]) -> None:
@@ -97,7 +101,7 @@ def _check(ok: Any, words: Callable[[], str]) -> None:
 def _fake(
     input: torch.Tensor, range: torch.Tensor | None, bins: int, lo: float, hi: float, closed: bool = True
 ) -> torch.Tensor:
-    torch._check(input.layout is torch.strided, lambda: _LAYOUT)
+    _check(input.layout is torch.strided, lambda: "input must be a dense tensor, got a sparse layout")
     _check(input.dtype in _DTYPES, lambda: f"dtype {_name(input.dtype)} is not supported")
     _check(bins >= 1, lambda: f"bins must be from 1 to {_MOST_BINS}, got {bins}")
     _check(bins <= _MOST_BINS, lambda: f"bins must be from 1 to {_MOST_BINS}, got {bins}")

@@ -16,7 +16,7 @@ import torch
 from .aggregate import REDUCE, neighbor_aggregate
 from .graph import Graph
 from .nn import GATConv, GATv2Conv, GCNConv, GINConv, PNAConv, SAGEConv, TopKPooling
-from .nn._edges import cached_graph
+from .nn._edges import cached
 
 try:
     from torch_geometric import nn as pyg_nn
@@ -119,11 +119,13 @@ def _pna(conv: Any) -> torch.nn.Module:
     _need(all(len(tower) == 1 for tower in conv.pre_nns), "pre_layers above 1")
     _need(conv.edge_dim is None, "edge features")
     posts = list(conv.post_nns[0])
-    _need(all(isinstance(m, torch.nn.ReLU) for m in posts[1::2]), "an activation that is not ReLU")
+    acts = [module for tower in conv.post_nns for module in list(tower)[1::2] if module is not None]
+    _need(not any(list(act.parameters()) for act in acts), "an activation with parameters")
     made = PNAConv(
         conv.in_channels, conv.out_channels, [names[type(part)] for part in parts],
         conv.aggr_module.scaler, torch.ones(1, device="cpu"), None, conv.towers, 1, (len(posts) + 1) // 2,
-        conv.divide_input, isinstance(conv.aggr_module.avg_deg_lin, torch.nn.Parameter),
+        conv.divide_input, acts[0] if acts else None, None,
+        isinstance(conv.aggr_module.avg_deg_lin, torch.nn.Parameter),
     )  # fmt: skip
     made.aggr_module.initial = {
         name: getattr(conv.aggr_module, f"init_{name}") for name in ("avg_deg_lin", "avg_deg_log")
@@ -261,7 +263,7 @@ class NeighborAggregation(Aggregation):
             rows = dim_size if dim_size is not None else int(index.max()) + 1 if edges else 0
             return Graph.from_coo((every, index), num_src=max(edges, 1), num_dst=rows)
 
-        graph = cached_graph(source, ("edges", edges, dim_size, ptr is None), build)
+        graph = cached(source, ("edges", edges, dim_size, ptr is None), build)
         flat = x.movedim(dim, 0)
         if edges == 0:
             flat = flat.new_zeros((1, *flat.shape[1:]))

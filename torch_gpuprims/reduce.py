@@ -78,13 +78,6 @@ def _dtype(dtype: torch.dtype | None) -> int:
     return code
 
 
-def _raise(error: RuntimeError, op: str, **tensors: Any) -> Any:
-    for name, tensor in tensors.items():  # the dispatcher finds no kernel before ours can say so
-        if getattr(tensor, "layout", torch.strided) is not torch.strided:
-            raise RuntimeError(f"{op}: {name} must be a dense tensor, got a sparse layout") from None
-    reraise(error)
-
-
 def reduce(
     input: torch.Tensor,
     op: str,
@@ -157,7 +150,7 @@ def reduce(
             return _call(_plain_handle, input, code, _ALL if dim is None else dim)
         return _general(input, op, code, dim, keepdim, dtype, correction, out)
     except RuntimeError as error:
-        return _raise(error, "reduce", input=input)
+        reraise(error, "reduce", input=input)
 
 
 def _general(
@@ -220,7 +213,7 @@ def stats(
             _explain.log("stats", input, dim)
         return Stats(*result) if indices else Stats(*result[:5])
     except RuntimeError as error:
-        return _raise(error, "stats", input=input)
+        reraise(error, "stats", input=input)
 
 
 def dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -244,4 +237,4 @@ def dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
                 del guard
         return run_dot(input, other)
     except RuntimeError as error:
-        return _raise(error, "dot", input=input, other=other)
+        reraise(error, "dot", input=input, other=other)

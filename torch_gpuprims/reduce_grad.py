@@ -1,6 +1,7 @@
 """Gradients and batching of the reductions: aten and registered ops alone, so they differentiate in turn."""
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from . import reduce_fake as codes
 from ._dispatch import apply, bare_apply, below_autograd, direct, light_autograd
 from .reduce_fake import reduced_dims
+from .reduce_sharding import register_shardings
 
 _ops = torch.ops.gpuprims
 _call, _handle = direct(_ops.reduce.default)
@@ -245,7 +247,11 @@ def _register(
 
     def run(*args: Any) -> Any:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        return apply(Function, *args) if light_autograd(*tensors) else op(*args)
+        if light_autograd(*tensors):
+            return apply(Function, *args)
+        if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+            register_shardings()
+        return op(*args)
 
     return run
 

@@ -1,13 +1,11 @@
 """segment_reduce and segment_expand over CSR offsets; kernels are csrc/reduce/segment_*."""
 
-from typing import NoReturn
-
 import torch
 
 from . import _explain
 from . import _native as _native
 from ._dispatch import bare_apply, below_autograd, eager, plain, reraise
-from .reduce_segment_fake import OPS, layout_words
+from .reduce_segment_fake import OPS
 from .reduce_segment_grad import EagerReduce, expand_op, reduce_op, run_expand, run_reduce
 from .segments import Segments
 
@@ -74,7 +72,7 @@ def segment_reduce(values: torch.Tensor, indptr: torch.Tensor | Segments, op: st
             _explain.log("segment_reduce", values, given, op)
         return out.reshape(out.shape[0], *shape[1:]) if len(shape) > 2 else out
     except RuntimeError as error:
-        _fail("segment_reduce", values, error)
+        reraise(error, "segment_reduce", values=values, indptr=offsets)
 
 
 def segment_expand(values: torch.Tensor, indptr: torch.Tensor | Segments, n: int) -> torch.Tensor:
@@ -110,7 +108,7 @@ def segment_expand(values: torch.Tensor, indptr: torch.Tensor | Segments, n: int
             out = run_expand(*args)
         return out.reshape(n, *shape[1:]) if len(shape) > 2 else out
     except RuntimeError as error:
-        _fail("segment_expand", values, error)
+        reraise(error, "segment_expand", values=values, indptr=offsets)
 
 
 def _offsets(name: str, values: torch.Tensor, indptr: torch.Tensor | Segments) -> tuple[torch.Tensor, int]:
@@ -125,9 +123,3 @@ def _offsets(name: str, values: torch.Tensor, indptr: torch.Tensor | Segments) -
             )
         return indptr.indptr, indptr.promises
     return indptr.indptr, 0
-
-
-def _fail(name: str, values: torch.Tensor, error: RuntimeError) -> NoReturn:
-    if getattr(values, "layout", torch.strided) is not torch.strided:
-        raise RuntimeError(layout_words(name)) from None
-    reraise(error)

@@ -12,16 +12,15 @@ OPS = ("sum", "mean", "max", "min", "prod", "logsumexp")
 SUM, MEAN, MAX, MIN, PROD, LOGSUMEXP = range(6)
 
 
-def layout_words(name: str) -> str:
-    return f"{name}: values must be a dense tensor, got a sparse layout"
-
-
 def _check(ok: Any, words: Any) -> None:
     torch._check(ok, words)
 
 
 def _check_inputs(op: str, values: torch.Tensor, indptr: torch.Tensor) -> None:
-    torch._check(values.layout is torch.strided, lambda: layout_words(op))
+    _check(
+        values.layout is torch.strided,
+        lambda: f"{op}: values must be a dense tensor, got a sparse layout",
+    )
     _check(values.dtype in _DTYPES, lambda: f"{op}: dtype {_name(values.dtype)} is not supported")
     _check(values.dim() in (1, 2), lambda: f"{op}: values must have 1 or 2 dimensions, got {values.dim()}")
     _check(indptr.dim() == 1, lambda: f"{op}: indptr must have 1 dimension, got {indptr.dim()}")

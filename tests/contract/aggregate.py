@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from torch_gpuprims import Graph, neighbor_aggregate
+from torch_gpuprims import Graph, neighbor_aggregate, sddmm
 
 from .spec import Call, Device, Op, distinct
 
@@ -190,6 +190,14 @@ SDDMM = Op(
                 _features(n, device, dtype), _features(n, device, dtype, seed=1)
             ),
             lambda n, device: (csr(n, device),),
+            lacks={"func_grad": _NO_WRAPPER["func_grad"]},
+        ),
+        "graph": Call(
+            sddmm,
+            lambda n, device, dtype: (
+                _features(n, device, dtype), _features(n, device, dtype, seed=1)
+            ),
+            _graph,
         ),
     },
     empties=lambda device: [
@@ -206,7 +214,7 @@ SDDMM = Op(
             lambda device: (_zeros(device, 8, 3), _zeros(device, 9, 3), *_plain(device)),
         ),
     ],
-    lacks=_NO_WRAPPER,
+    lacks={name: _NO_WRAPPER[name] for name in ("zero_dim", "huge")},
 )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
 """Graphs from whatever a layer is given: a Graph, an edge_index, a sparse matrix; self-loops for
 attention."""
 
+import threading
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -11,12 +12,14 @@ from ..aggregate_csr import fail
 from ..graph import Graph
 
 Edges = Graph | torch.Tensor
+T = TypeVar("T")
 _MOST = 8  # graphs kept for one tensor
 #: Graphs of tensors by id: (the tensor while it lives, its version, graphs by what else they depend on).
-_converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Graph]]] = {}
+_lock = threading.RLock()
+_converted: dict[int, tuple[weakref.ref[torch.Tensor], int, dict[Any, Any]]] = {}
 
 
-def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]) -> Graph:
+def cached(edges: torch.Tensor, what: Hashable, build: Callable[[], T]) -> T:
     """build(), kept while the tensor lives and its version stays; what else it depends on is `what`.
 
     A view of a tensor (edge_index[1]) is found by the tensor that it is a view of: views are made anew by
@@ -32,16 +35,35 @@ def cached_graph(edges: torch.Tensor, what: Hashable, build: Callable[[], Graph]
         owner = edges._base
         what = (what, edges.storage_offset(), tuple(edges.shape), edges.stride(), edges.dtype)
     key, version = id(owner), edges._version
-    found = _converted.get(key)
-    if found is None or found[0]() is not owner or found[1] != version:
-        found = weakref.ref(owner, lambda _: _converted.pop(key, None)), version, {}
-        _converted[key] = found
-    graphs = found[2]
-    if what not in graphs:
-        while len(graphs) >= _MOST:
-            graphs.pop(next(iter(graphs)), None)
-        graphs[what] = build()
-    return graphs[what]
+    with _lock:
+        found = _converted.get(key)
+        if found is None or found[0]() is not owner or found[1] != version:
+            found = weakref.ref(owner, lambda _: _converted.pop(key, None)), version, {}
+            _converted[key] = found
+        graphs = found[2]
+        if what not in graphs:
+            while len(graphs) >= _MOST:
+                graphs.pop(next(iter(graphs)))
+            graphs[what] = build()
+        return graphs[what]  # type: ignore[no-any-return]
+
+
+def given_edges(layer: torch.nn.Module, graph: Edges | None, edge_index: Edges | None) -> Edges:
+    """The edges that forward was given: as `graph`, or under the name that PyG's callers use."""
+    if (graph is None) == (edge_index is None):
+        raise TypeError(f"{type(layer).__name__}: edges must be given once, as graph or as edge_index")
+    return edge_index if graph is None else graph  # type: ignore[return-value]
+
+
+def destination_rows(layer: torch.nn.Module, x_dst: torch.Tensor, num_dst: Any) -> torch.Tensor:
+    """The rows of x that belong to destinations; one row must not become all of them by broadcasting."""
+    if x_dst.shape[0] == num_dst:
+        return x_dst  # a slice of all rows would cost its gradient a copy
+    if x_dst.shape[0] < num_dst:
+        raise RuntimeError(
+            f"{type(layer).__name__}: x must have {num_dst} rows for the destinations, got {x_dst.shape[0]}"
+        )
+    return x_dst[:num_dst]
 
 
 def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
@@ -49,6 +71,9 @@ def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
     [num_dst, num_src], kept while the tensor lives unchanged. num_dst: by default num_src."""
     if isinstance(edges, Graph):
         return edges
+    if not isinstance(edges, torch.Tensor):
+        kind = type(edges).__name__
+        raise TypeError(f"edges must be a Graph, an edge_index [2, num_edges] or a sparse matrix, got {kind}")
     sizes = num_src, num_src if num_dst is None else num_dst
 
     def build() -> Graph:
@@ -57,7 +82,18 @@ def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
         plain = edges.as_subclass(torch.Tensor) if type(edges) is not torch.Tensor else edges
         return Graph.from_coo(plain, num_src=sizes[0], num_dst=sizes[1])
 
-    return cached_graph(edges, sizes, build)
+    return cached(edges, sizes, build)
+
+
+def values_of(edges: Edges, like: torch.Tensor) -> torch.Tensor | None:
+    """The weights that a sparse matrix gives its edges, in the order of its Graph and the dtype of `like`;
+    None where all are 1 (looked at once), and for a Graph or an edge_index, which have none."""
+    if isinstance(edges, Graph) or edges.layout == torch.strided:
+        return None
+    values = edges.values() if edges.layout == torch.sparse_csr else edges._values()
+    if not values.requires_grad and cached(edges, "all 1", lambda: bool(values.eq(1).all())):
+        return None
+    return values.to(like.dtype)
 
 
 def ends_of(x: Any, size: tuple[int, int] | None) -> tuple[Any, Any, int, int]:

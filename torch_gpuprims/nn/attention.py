@@ -9,7 +9,15 @@ from ..aggregate import neighbor_aggregate
 from ..attention import edge_softmax, gatv2_score, neighbor_attention
 from ..attention_grad import EdgeView, dropout_factors
 from ..graph import Graph
-from ._edges import Edges, as_graph, edges_as_sources, ends_of, with_attention_loops
+from ._edges import (
+    Edges,
+    as_graph,
+    destination_rows,
+    edges_as_sources,
+    ends_of,
+    given_edges,
+    with_attention_loops,
+)
 from ._linear import add_bias, glorot_linear, set_lazy_error, two_products
 
 _FILLS = ("mean", "add", "sum", "min", "max")
@@ -74,6 +82,11 @@ class _Attention(torch.nn.Module):
         if edge_attr is None:
             return None
         edge_attr = edge_attr.view(-1, 1) if edge_attr.dim() == 1 else edge_attr
+        if edge_attr.shape[0] != graph.num_edges:
+            raise RuntimeError(
+                f"{type(self).__name__}: edge_attr must have {graph.num_edges} rows (the number of edges), "
+                f"got {edge_attr.shape[0]}"
+            )
         terms = functional.linear(edge_attr, weight)
         if origin is None:
             return terms
@@ -99,7 +112,7 @@ class _Attention(torch.nn.Module):
     def _finish(self, out: torch.Tensor, x_dst: torch.Tensor | None) -> torch.Tensor:
         out = out.flatten(1) if self.concat else out.mean(1)
         if self.res is not None and x_dst is not None:
-            out = out + self.res(x_dst)
+            out = out + self.res(destination_rows(self, x_dst, out.shape[0]))
         return out if self.bias is None else add_bias(out, self.bias)
 
     def _weights(
@@ -186,19 +199,20 @@ class GATConv(_Attention):
         return x, a_src, functional.linear(x_dst, self._folded(lin_dst.weight, self.att_dst))
 
     def forward(
-        self, x: Any, graph: Edges, edge_attr: torch.Tensor | None = None,
-        size: tuple[int, int] | None = None, return_attention_weights: bool | None = None,
+        self, x: Any, graph: Edges | None = None, edge_attr: torch.Tensor | None = None,
+        size: tuple[int, int] | None = None, return_attention_weights: bool | None = None, *,
+        edge_index: Edges | None = None,
     ) -> Any:  # fmt: skip
         """x [num_nodes, in_channels], or (x_src, x_dst) where x_dst may be None; a Graph, an edge_index
         [2, num_edges] or a sparse matrix [num_dst, num_src] (its Graph is kept while the tensor lives
         unchanged); edge_attr [num_edges, edge_dim]. Returns [num_dst, heads * out_channels] (out_channels
         without concat), and with return_attention_weights also (edge_index, alpha [.., heads])."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
-        given = as_graph(graph, num_src, num_dst)
+        given = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)
         looped, origin = self._with_loops(given)
         hidden, a_src, a_dst = self._project(x_src, x_dst)
-        if a_dst is not None and a_dst.shape[0] != looped.num_dst:
-            a_dst = a_dst[: looped.num_dst]
+        if a_dst is not None:
+            a_dst = destination_rows(self, a_dst, looped.num_dst)
         a_edge = None
         if edge_attr is not None and self.lin_edge is not None:
             assert self.att_edge is not None
@@ -257,23 +271,23 @@ class GATv2Conv(_Attention):
         self._complete()
 
     def forward(
-        self, x: Any, graph: Edges, edge_attr: torch.Tensor | None = None,
-        return_attention_weights: bool | None = None,
+        self, x: Any, graph: Edges | None = None, edge_attr: torch.Tensor | None = None,
+        return_attention_weights: bool | None = None, *, edge_index: Edges | None = None,
     ) -> Any:  # fmt: skip
         """As GATConv.forward; of a pair both must be given."""
         x_src, x_dst, num_src, num_dst = ends_of(x, None)
         if x_dst is None:
             raise ValueError("GATv2Conv: x must be a tensor or a pair of tensors, got a pair with None")
-        given = as_graph(graph, num_src, num_dst)
+        given = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)
         looped, origin = self._with_loops(given)
         shape = (-1, self.heads, self.out_channels)
         left = self.lin_l(x_src).view(shape)
         right = left if x_dst is x_src and self.share_weights else self.lin_r(x_dst).view(shape)
-        if right.shape[0] != looped.num_dst:
-            right = right[: looped.num_dst]
+        right = destination_rows(self, right, looped.num_dst)
         edge = None
         if edge_attr is not None:
-            assert self.lin_edge is not None
+            if self.lin_edge is None:
+                raise ValueError("GATv2Conv: edge_attr needs a layer with edge_dim")
             terms = self._edge_terms(given, origin, edge_attr, self.lin_edge.weight)
             assert terms is not None
             edge = terms.view(shape).to(left.dtype)

@@ -4,7 +4,7 @@ import torch
 
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph
+from ._edges import Edges, as_graph, given_edges, values_of
 from ._linear import set_lazy_error
 
 
@@ -50,13 +50,22 @@ class GCNConv(torch.nn.Module):
         self._normalized(graph, None, self.lin.weight.dtype)[0].prepare()
         return graph.prepare()
 
-    def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, graph: Edges | None = None, edge_weight: torch.Tensor | None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
-        a sparse matrix, whose Graph is kept while the tensor lives unchanged. Returns [num_nodes,
-        out_channels]."""
-        graph, weight, scale = self._normalized(
-            as_graph(graph, x.shape[0]), edge_weight, self.lin.weight.dtype
-        )
+        a sparse matrix, whose Graph is kept while the tensor lives unchanged and whose values are the edge
+        weights where none are given. Returns [num_nodes, out_channels]."""
+        given = given_edges(self, graph, edge_index)
+        edges = as_graph(given, x.shape[0])
+        if edge_weight is None:
+            edge_weight = values_of(given, self.lin.weight)
+        if x.shape[0] != edges.num_src:
+            raise RuntimeError(
+                f"GCNConv: x must have {edges.num_src} rows (the graph's sources), got {x.shape[0]}"
+            )
+        graph, weight, scale = self._normalized(edges, edge_weight, self.lin.weight.dtype)
         hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
         if scale is not None:
             scale = scale.to(hidden.dtype)[:, None]  # under autocast hidden is narrower

@@ -5,10 +5,11 @@ from typing import Any
 import torch
 
 from ..aggregate import neighbor_aggregate
+from ..graph import Graph
 from ..topk import topk
-from ._edges import Edges, as_graph, ends_of
-from ._linear import glorot_linear
-from .sage import reducers
+from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
+from ._linear import glorot_linear, set_lazy_error
+from .sage import reducer
 
 
 class MaxK(torch.nn.Module):
@@ -51,7 +52,8 @@ class MaxKConv(torch.nn.Module):
         bias: bool = True,
     ) -> None:  # fmt: skip
         super().__init__()
-        (self.reduce,) = reducers("MaxKConv", aggr)
+        set_lazy_error(self, in_channels)
+        self.reduce = reducer("MaxKConv", aggr)
         self.in_channels, self.out_channels, self.aggr = in_channels, out_channels, aggr
         self.lin = glorot_linear(in_channels, out_channels, bias)
         self.maxk = MaxK(k)
@@ -62,12 +64,23 @@ class MaxKConv(torch.nn.Module):
         if self.lin_r is not None:
             self.lin_r.reset_parameters()
 
-    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+    def prepare(self, graph: Graph) -> Graph:
+        """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
+        return graph.prepare()
+
+    def forward(
+        self, x: Any, graph: Edges | None = None, size: tuple[int, int] | None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
         hidden = self.maxk(self.lin(x_src))
-        out = neighbor_aggregate(hidden, as_graph(graph, num_src, num_dst), reduce=self.reduce)
-        return out if self.lin_r is None or x_dst is None else out + self.lin_r(x_dst[: out.shape[0]])
+        given = given_edges(self, graph, edge_index)
+        weight = values_of(given, hidden)
+        out = neighbor_aggregate(hidden, as_graph(given, num_src, num_dst), weight, self.reduce)
+        if self.lin_r is None or x_dst is None:
+            return out
+        return out + self.lin_r(destination_rows(self, x_dst, out.shape[0]))
 
     def __repr__(self) -> str:
         return f"MaxKConv({self.in_channels}, {self.out_channels}, k={self.maxk.k}, aggr={self.aggr})"

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph
+from ._edges import Edges, as_graph, given_edges
+from ._linear import set_lazy_error
 
 AGGREGATORS = ("sum", "add", "mean", "min", "max", "var", "std")
 SCALERS = ("identity", "amplification", "attenuation", "linear", "inverse_linear")
@@ -25,6 +27,8 @@ class DegreeScalers(torch.nn.Module):
         deg = deg.double()
         every = torch.arange(len(deg), device=deg.device, dtype=torch.float64)
         count = float(deg.sum())
+        if count <= 0:
+            raise ValueError("PNAConv: deg must count at least one node")
         self.initial = {
             "avg_deg_lin": float((every * deg).sum()) / count,
             "avg_deg_log": float(((every + 1).log() * deg).sum()) / count,
@@ -50,6 +54,17 @@ class DegreeScalers(torch.nn.Module):
         return degree / linear if scaler == "linear" else linear / degree.clamp(min=1)
 
 
+def activation(act: str | torch.nn.Module | None, kwargs: dict[str, Any] | None) -> torch.nn.Module:
+    """A module for what PyG's layers take as `act`."""
+    if act is None or isinstance(act, torch.nn.Module):
+        return torch.nn.Identity() if act is None else act
+    known = {name.lower(): name for name in torch.nn.modules.activation.__all__}
+    name = known.get(str(act).lower().replace("_", ""))
+    if name is None:
+        raise ValueError(f"PNAConv: act must be a module or the name of one of torch.nn, got {act!r}")
+    return getattr(torch.nn, name)(**(kwargs or {}))  # type: ignore[no-any-return]
+
+
 class PNAConv(torch.nn.Module):
     """Principal neighbourhood aggregation (Corso and others, 2020), with PyG's arguments, state and results.
 
@@ -61,6 +76,8 @@ class PNAConv(torch.nn.Module):
         aggregators: several of "sum" ("add"), "mean", "min", "max", "var", "std".
         scalers: several of "identity", "amplification", "attenuation", "linear", "inverse_linear".
         deg: histogram of the in-degrees of the training set.
+        act, act_kwargs: between post_layers: the name of a torch.nn module, however it is spelt ("relu",
+            "LeakyReLU", "leaky_relu"), and its arguments; or a module, or None.
 
     var and std are taken of values less their mean over all nodes, against cancellation.
     """
@@ -68,9 +85,11 @@ class PNAConv(torch.nn.Module):
     def __init__(
         self, in_channels: int, out_channels: int, aggregators: Sequence[str], scalers: Sequence[str],
         deg: torch.Tensor, edge_dim: int | None = None, towers: int = 1, pre_layers: int = 1,
-        post_layers: int = 1, divide_input: bool = False, train_norm: bool = False,
+        post_layers: int = 1, divide_input: bool = False, act: str | torch.nn.Module | None = "relu",
+        act_kwargs: dict[str, Any] | None = None, train_norm: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
+        set_lazy_error(self, in_channels)
         for name, given, known in (("aggregators", aggregators, AGGREGATORS), ("scalers", scalers, SCALERS)):
             unknown = [word for word in given if word not in known]
             if unknown:
@@ -92,7 +111,7 @@ class PNAConv(torch.nn.Module):
             self.pre_nns.append(torch.nn.Sequential(torch.nn.Linear(2 * self.F_in, self.F_in)))
             modules: list[torch.nn.Module] = [torch.nn.Linear(wide, self.F_out)]
             for _ in range(post_layers - 1):
-                modules += [torch.nn.ReLU(), torch.nn.Linear(self.F_out, self.F_out)]
+                modules += [activation(act, act_kwargs), torch.nn.Linear(self.F_out, self.F_out)]
             self.post_nns.append(torch.nn.Sequential(*modules))
         self.lin = torch.nn.Linear(out_channels, out_channels)
 
@@ -105,9 +124,15 @@ class PNAConv(torch.nn.Module):
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
         return graph.prepare()
 
-    def forward(self, x: torch.Tensor, graph: Edges) -> torch.Tensor:
-        """x [num_nodes, in_channels] and a Graph, edge_index or sparse matrix: [num_nodes, out_channels]."""
-        graph = as_graph(graph, x.shape[0])
+    def forward(
+        self, x: torch.Tensor, graph: Edges | None = None, edge_attr: None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """x [num_nodes, in_channels] and a Graph, edge_index or sparse matrix: [num_nodes, out_channels].
+        edge_attr has PyG's place and must be None."""
+        if edge_attr is not None:
+            raise ValueError("PNAConv: edge_attr must be None (edges have no features here)")
+        graph = as_graph(given_edges(self, graph, edge_index), x.shape[0])
         parts = [
             x[:, i * self.F_in : (i + 1) * self.F_in] if self.divide_input else x for i in range(self.towers)
         ]
@@ -140,13 +165,15 @@ class PNAConv(torch.nn.Module):
         there = (degree > 0).to(own.dtype)
         mean: torch.Tensor | None = None
         variance: torch.Tensor | None = None
-        if any(name in ("sum", "add", "mean") for name in self.aggregators):
-            mean = (own + neighbor_aggregate(other, graph, reduce="mean")) * there
         if any(name in ("var", "std") for name in self.aggregators):
-            shifted = other - other.detach().mean(0)
+            centre = other.detach().mean(0)
+            shifted = other - centre
             both = neighbor_aggregate(torch.cat([shifted, shifted * shifted], 1), graph, reduce="mean")
             first, second = both.split(other.shape[1], 1)
             variance = second - first * first
+            mean = (own + first + centre) * there  # of the same read
+        elif any(name in ("sum", "add", "mean") for name in self.aggregators):
+            mean = (own + neighbor_aggregate(other, graph, reduce="mean")) * there
         results = []
         for name in self.aggregators:
             if name in ("sum", "add"):

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from ..aggregate import neighbor_aggregate
+from ..aggregate_csr import check_range
 from ..attention import edge_softmax
 from ..graph import Graph
 from ..segments import Segments
 from ..topk_segment import segment_topk
-from ._edges import cached_graph
+from ._edges import cached
 
 
 def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
@@ -24,11 +25,14 @@ def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
         nodes = torch.arange(len(batch), device=batch.device)
         return Graph.from_coo((nodes, batch), num_src=len(batch), num_dst=count)
 
-    return cached_graph(batch, ("batch", size), build)
+    return cached(batch, ("batch", size), build)
 
 
 def _pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None, reduce: str) -> torch.Tensor:
     if batch is not None:
+        if batch.dim() != 1 or len(batch) != x.shape[0]:
+            shape = list(batch.shape)
+            raise RuntimeError(f"global pooling: batch must have shape [{x.shape[0]}] (nodes), got {shape}")
         return neighbor_aggregate(x, batch_graph(batch, size), reduce=reduce)
     return x.amax(0, keepdim=True) if reduce == "max" else getattr(x, reduce)(0, keepdim=True)
 
@@ -38,6 +42,9 @@ def global_add_pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | Non
 
     Without batch all nodes are one graph. A graph without nodes gets 0. Deterministic. The first call with a
     batch reads its largest element where size is not given (a wait for the device), sorts it, and keeps that.
+
+    Errors: RuntimeError where batch is not one number a node, ValueError that names the first outside of
+    [0, size).
     """
     return _pool(x, batch, size, "sum")
 
@@ -84,7 +91,8 @@ class TopKPooling(torch.nn.Module):
         min_score: instead keep nodes whose score, a softmax over their graph, is greater (or the graph's
         best). nonlinearity: "tanh", "sigmoid", "relu" or a function.
 
-    Of equal scores the lower node is kept (PyG leaves that open).
+    Of equal scores the lower node is kept (PyG leaves that open). Errors: RuntimeError about sizes;
+    ValueError where batch falls, or an edge names no node, with the first such entry.
     """
 
     def __init__(
@@ -116,10 +124,20 @@ class TopKPooling(torch.nn.Module):
         """(x, edge_index, edge_attr, batch, perm, score) of the nodes kept: perm says which they were, graph
         by graph from the best. batch must not decrease. Waits for the device: the sizes depend on the
         data."""
+        nodes = x.shape[0]
         if batch is None:
-            batch = edge_index.new_zeros(x.shape[0])
+            batch = edge_index.new_zeros(nodes)
+        if batch.dim() != 1 or len(batch) != nodes:
+            raise RuntimeError(
+                f"TopKPooling: batch must have shape [{nodes}] (nodes), got {list(batch.shape)}"
+            )
+        for name, ends in (("source", edge_index[0]), ("destination", edge_index[1])):
+            check_range(name, ends, nodes)
         values = x if attn is None else attn
-        score = ((values.view(-1, 1) if values.dim() == 1 else values) * self.select.weight).sum(-1)
+        values = values.view(-1, 1) if values.dim() == 1 else values
+        if values.shape[1] != self.in_channels:
+            raise RuntimeError(f"TopKPooling: x must have {self.in_channels} channels, got {values.shape[1]}")
+        score = (values * self.select.weight).sum(-1)
         segments = Segments.from_ids(batch)
         if self.min_score is None:
             score = self.act(score / self.select.weight.norm(dim=-1))

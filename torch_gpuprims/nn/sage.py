@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph, ends_of
+from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
 from ._linear import add_linear, set_lazy_error
 
 #: PyG's names beside ours.
@@ -16,12 +16,20 @@ _NAMES = {"add": "sum", **{name: name for name in REDUCE}}
 
 
 def reducers(layer: str, aggr: str | Sequence[str]) -> list[str]:
-    names = [aggr] if isinstance(aggr, str) else list(aggr)
-    unknown = [name for name in names if name not in _NAMES]
+    names: list[Any] = list(aggr) if isinstance(aggr, (list, tuple)) else [aggr]
+    unknown = [name for name in names if not isinstance(name, str) or name not in _NAMES]
     if unknown or not names:
         known, wrong = ", ".join(_NAMES), unknown[0] if unknown else aggr
         raise ValueError(f"{layer}: aggr must be one or several of {known}, got {wrong!r}")
     return [_NAMES[name] for name in names]
+
+
+def reducer(layer: str, aggr: str) -> str:
+    """The one word that a layer with a single aggregation takes."""
+    names = reducers(layer, aggr)
+    if len(names) != 1:
+        raise ValueError(f"{layer}: aggr must be one of {', '.join(_NAMES)}, got {aggr!r}")
+    return names[0]
 
 
 class SAGEConv(torch.nn.Module):
@@ -63,29 +71,31 @@ class SAGEConv(torch.nn.Module):
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
         return graph.prepare()
 
-    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+    def forward(
+        self, x: Any, graph: Edges | None = None, size: tuple[int, int] | None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """x [num_nodes, in_channels], or (x_src, x_dst) where x_dst may be None; a Graph, an edge_index
-        [2, num_edges] or a sparse matrix [num_dst, num_src]. Returns [num_dst, out_channels]."""
+        [2, num_edges] or a sparse matrix [num_dst, num_src], whose values weigh the edges. Returns [num_dst,
+        out_channels]."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
-        graph = as_graph(graph, num_src, num_dst)
+        given = given_edges(self, graph, edge_index)
+        graph = as_graph(given, num_src, num_dst)
         if self.project:
             x_src = self.lin(x_src).relu()
         narrow = (
             x_src.shape[1] > self.out_channels and len(self.reduce) == 1 and self.reduce[0] in ("sum", "mean")
         )
         if narrow:
-            out = neighbor_aggregate(
-                functional.linear(x_src, self.lin_l.weight), graph, reduce=self.reduce[0]
-            )
+            hidden = functional.linear(x_src, self.lin_l.weight)
+            out = neighbor_aggregate(hidden, graph, values_of(given, hidden), self.reduce[0])
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
-            parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
+            weight = values_of(given, x_src)
+            parts = [neighbor_aggregate(x_src, graph, weight, reduce) for reduce in self.reduce]
             out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
-            # A slice of all rows would cost its gradient a copy.
-            out = add_linear(
-                out, x_dst if x_dst.shape[0] == out.shape[0] else x_dst[: out.shape[0]], self.lin_r
-            )
+            out = add_linear(out, destination_rows(self, x_dst, out.shape[0]), self.lin_r)
         return functional.normalize(out, dim=-1) if self.normalize else out
 
     def __repr__(self) -> str:
@@ -105,7 +115,7 @@ class GINConv(torch.nn.Module):
         self, nn: Callable[..., torch.Tensor], eps: float = 0.0, train_eps: bool = False, *, aggr: str = "add"
     ) -> None:
         super().__init__()
-        (self.reduce,) = reducers("GINConv", aggr)
+        self.reduce = reducer("GINConv", aggr)
         self.nn, self.initial_eps = nn, eps
         if train_eps:
             self.eps = torch.nn.Parameter(torch.full((1,), float(eps)))
@@ -123,12 +133,18 @@ class GINConv(torch.nn.Module):
         """Build what this layer needs of a graph, for torch.compile and CUDA graph capture."""
         return graph.prepare()
 
-    def forward(self, x: Any, graph: Edges, size: tuple[int, int] | None = None) -> torch.Tensor:
+    def forward(
+        self, x: Any, graph: Edges | None = None, size: tuple[int, int] | None = None, *,
+        edge_index: Edges | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward; returns what nn makes of [num_dst, in_channels]."""
         x_src, x_dst, num_src, num_dst = ends_of(x, size)
-        out = neighbor_aggregate(x_src, as_graph(graph, num_src, num_dst), reduce=self.reduce)
+        given = given_edges(self, graph, edge_index)
+        edges, weight = as_graph(given, num_src, num_dst), values_of(given, x_src)
+        out = neighbor_aggregate(x_src, edges, weight, self.reduce)
         if x_dst is not None:
-            out = torch.addcmul(out, x_dst[: out.shape[0]], (1 + self.eps).to(out.dtype))
+            own = destination_rows(self, x_dst, out.shape[0])
+            out = torch.addcmul(out, own, (1 + self.eps).to(out.dtype))
         return self.nn(out)
 
     def __repr__(self) -> str:
