@@ -9,7 +9,7 @@ from torch.nn import functional
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
 from ._edges import Edges, as_graph, ends_of
-from ._linear import add_linear, set_lazy_error
+from ._linear import add_linear, apply_linear, set_lazy_error
 
 #: PyG's names beside ours.
 _NAMES = {"add": "sum", **{name: name for name in REDUCE}}
@@ -80,7 +80,7 @@ class SAGEConv(torch.nn.Module):
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
             parts = [neighbor_aggregate(x_src, graph, reduce=reduce) for reduce in self.reduce]
-            out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
+            out = apply_linear(self.lin_l, parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
             # A slice of all rows would cost its gradient a copy.
             out = add_linear(
