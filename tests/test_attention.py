@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from torch_gpuprims import Graph, edge_softmax, gatv2_score, neighbor_attention
-from torch_gpuprims.attention_grad import dropout_factors
+from torch_gpuprims.attention import attend
+from torch_gpuprims.attention_edges import dropout_factors
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 #: Relative to the largest magnitude of the result.
@@ -287,3 +288,27 @@ def test_no_tensor_of_edges_times_channels(device):
     before = torch.cuda.memory_allocated()
     torch.autograd.grad(neighbor_attention(parts[0], graph, *parts[1:]).sum(), parts)
     assert torch.cuda.max_memory_allocated() - before < 2_000_000 * 64 * 4 / 8
+
+
+@pytest.mark.parametrize("sizes", [(4, 16), (3, 5), (2, 200)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_bias_is_added_within(sizes, dtype, device):
+    """The same result and gradients as an addition behind it; rows without edges have the bias alone."""
+    ends, graph = make(device, edges=400, hub=700)
+    heads, channels = sizes
+    leaves = [t.requires_grad_() for t in terms(ends, graph, heads, channels, device, dtype)]
+    bias = draw((heads, channels), device, dtype, 9).requires_grad_()
+    out = attend(leaves[0], graph, tuple(leaves[1:]), 0.2, 0.0, None, bias)
+    behind = neighbor_attention(leaves[0], graph, *leaves[1:]) + bias
+    close([out], [behind.detach().double()], dtype)
+    assert torch.equal(out[:5], bias.expand(5, -1, -1))
+    grad = draw(out.shape, device, dtype, 10)
+    got, expected = (torch.autograd.grad(o, [*leaves, bias], grad) for o in (out, behind))
+    close(got, [g.double() for g in expected], dtype)
+
+
+def test_bias_of_16_bit_features_is_refused(device):
+    ends, graph = make(device)
+    x, a_src, *_ = terms(ends, graph, 2, 4, device, torch.bfloat16)
+    with pytest.raises(RuntimeError, match="neighbor_attention: bias must be None where x is bfloat16"):
+        attend(x, graph, (a_src, None, None), 0.2, 0.0, None, x[0])

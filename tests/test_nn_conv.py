@@ -103,3 +103,24 @@ def test_gcn_conv_compiles_and_autocasts(device):
     compiled(x, graph).sum().backward()
     with torch.autocast(device, torch.bfloat16):
         assert layer(x, graph).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("width", [3, 8, 64, 192])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reordered", [False, True])
+def test_gcn_conv_without_gradients(width, dtype, reordered, device):
+    """Factor and bias within the sum's kernel, where it can be: with long rows and hubs."""
+    g = torch.Generator().manual_seed(1)
+    src, dst = torch.randint(300, (9000,), generator=g), torch.randint(300, (9000,), generator=g)
+    dst[:2600] = 7
+    dst[2600:2900] = 8
+    graph = Graph.from_coo(torch.stack([src, dst]).to(device), 300)
+    graph = graph.reorder("degree") if reordered else graph
+    layer = GCNConv(5, width).to(device, dtype)
+    torch.nn.init.uniform_(layer.bias)
+    x = torch.rand(300, 5, generator=g).to(device, dtype)
+    with torch.no_grad():
+        out = layer(x, graph)
+    expected = layer(x, graph).detach()
+    assert out.dtype == dtype
+    assert (out - expected).double().norm() <= (1e-6 if dtype == torch.float32 else 1e-2) * expected.norm()

@@ -95,6 +95,25 @@ def neighbor_aggregate(
     return out if dims == 2 else out.reshape(out.shape[0], *x.shape[1:])
 
 
+def affine_sum(
+    x: torch.Tensor, graph: Graph, scale: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:  # fmt: skip
+    """scale[d] * the sum of x [num_src, features] over the sources of d, + bias [features]. On CUDA, where no
+    gradient is wanted and rows are whole vectors, in the pass of the sum."""
+    added = bias if bias is None or torch.is_grad_enabled() else bias.detach()
+    alike = all(t is None or (t.dtype == x.dtype and t.data_ptr() % 16 == 0) for t in (x, added))
+    fits = alike and scale.dtype == x.dtype != torch.float64 and x.size(1) * x.itemsize % 16 == 0
+    if x.is_cuda and fits and graph.indices.dtype == torch.int32 and plain(x, scale, added):
+        _check_rows(x.size(0), graph)
+        indptr, indices, edge_ids, plan = graph.walk()
+        return torch.ops.gpuprims._neighbor_affine(
+            x, indptr, indices, edge_ids, scale, added, graph.promises, plan
+        )  # type: ignore[no-any-return]
+    out = neighbor_aggregate(x, graph)
+    rows = scale.to(out.dtype)[:, None]
+    return out * rows if bias is None else torch.addcmul(bias.to(out.dtype), out, rows)
+
+
 def _check_rows(rows: int, graph: Graph) -> None:
     """The raw op sees the number of sources in the transpose alone."""
     if rows < graph.num_src:

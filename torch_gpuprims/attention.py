@@ -2,7 +2,7 @@
 
 import torch
 
-from . import _explain, attention_grad
+from . import _explain, attention_grad, attention_scores
 from . import _native as _native
 from ._dispatch import reraise
 from .graph import Graph
@@ -59,7 +59,7 @@ def edge_softmax(graph: Graph, scores: torch.Tensor) -> torch.Tensor:
         )
     flat = scores[:, None] if scores.dim() == 1 else scores
     try:
-        out = attention_grad.edge_softmax(flat, graph.indptr, graph.edge_ids, graph.promises)
+        out = attention_scores.edge_softmax(flat, graph.indptr, graph.edge_ids, graph.promises)
     except RuntimeError as error:
         reraise(error, "edge_softmax", scores=scores)
     return out[:, 0] if scores.dim() == 1 else out
@@ -114,17 +114,25 @@ def neighbor_attention(
     <BLANKLINE>
             [[0.]]])
     """
+    return attend(x, graph, (a_src, a_dst, a_edge), negative_slope, dropout, seed)
+
+
+def attend(
+    x: torch.Tensor, graph: Graph, terms: tuple[torch.Tensor | None, ...], negative_slope: float,
+    dropout: float, seed: torch.Tensor | None, bias: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """neighbor_attention, plus bias [heads, channels] where it is given: no pass of its own."""
     op = "neighbor_attention"
     _check_graph(op, graph)
-    transpose = _transpose(op, "x", graph, x, a_src, a_dst, a_edge)
+    transpose = _transpose(op, "x", graph, x, *terms)
     if dropout > 0 and seed is None:
         seed = torch.randint(2**63 - 1, (), dtype=torch.int64, device=x.device)
     try:
         out = attention_grad.attention(
-            (x, a_src, a_dst, a_edge), seed, graph.csr, transpose, negative_slope, dropout, graph.promises
+            (x, *terms), seed, graph.csr, transpose, negative_slope, dropout, graph.promises, bias
         )[0]
     except RuntimeError as error:
-        reraise(error, op, x=x, a_src=a_src, a_dst=a_dst, a_edge=a_edge)
+        reraise(error, op, x=x, **dict(zip(("a_src", "a_dst", "a_edge"), terms, strict=True)))
     if _explain.enabled:
         _explain.log(op, x, graph)
     return out
@@ -154,7 +162,7 @@ def gatv2_score(
     _check_graph(op, graph)
     transpose = _transpose(op, "x_src", graph, x_src, x_dst, att, edge)
     try:
-        return attention_grad.gatv2_score(
+        return attention_scores.gatv2_score(
             (x_src, x_dst, att, edge), graph.csr, transpose, negative_slope, graph.promises
         )
     except RuntimeError as error:

@@ -49,7 +49,7 @@ def _like(
 
 def _terms(
     op: str, x: torch.Tensor, a_src: _Maybe, a_dst: _Maybe, a_edge: _Maybe, seed: _Maybe,
-    csr: tuple[Any, ...], transpose: tuple[Any, ...], dropout: float,
+    csr: tuple[Any, ...], transpose: tuple[Any, ...], dropout: float, bias: _Maybe,
 ) -> None:  # fmt: skip
     _heads(op, "x", x)
     _graph(op, "x", x, csr, transpose)
@@ -59,6 +59,9 @@ def _terms(
     _like(op, "a_src", a_src, (x.shape[0], heads), "(sources, heads)", x)
     _like(op, "a_dst", a_dst, (csr[0].shape[0] - 1, heads), "(destinations, heads)", x)
     _like(op, "a_edge", a_edge, (csr[1].shape[0], heads), "(edges, heads)", x)
+    words = f"{op}: bias must be None where x is {_name(x.dtype)}"
+    _check(bias is None or x.dtype == _accumulator(x.dtype), words)
+    _like(op, "bias", bias, (heads, x.shape[2]), "(heads, channels)", x)
     _check(0 <= dropout <= 1, f"{op}: dropout must be between 0 and 1, got {dropout:g}")
     _check(dropout == 0 or seed is not None, f"{op}: dropout needs a seed")
     if seed is None:
@@ -79,10 +82,10 @@ def _(
     x: torch.Tensor, a_src: _Maybe, a_dst: _Maybe, a_edge: _Maybe, seed: _Maybe, indptr: torch.Tensor,
     indices: torch.Tensor, edge_ids: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None,
     t_edge_ids: _Maybe = None, negative_slope: float = 0.2, dropout: float = 0.0, promises: int = 0,
-    want_positive: bool = False,
+    want_positive: bool = False, bias: _Maybe = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     csr, transpose = (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids)
-    _terms("neighbor_attention", x, a_src, a_dst, a_edge, seed, csr, transpose, dropout)
+    _terms("neighbor_attention", x, a_src, a_dst, a_edge, seed, csr, transpose, dropout, bias)
     rows, wide = indptr.shape[0] - 1, _accumulator(x.dtype)
     kept = rows * x.shape[1] * (x.shape[2] + 1) if want_positive else 0
     return (
@@ -116,11 +119,11 @@ def _(
     a_src: _Maybe, a_dst: _Maybe, a_edge: _Maybe, seed: _Maybe, indptr: torch.Tensor, indices: torch.Tensor,
     edge_ids: _Maybe = None, t_indptr: _Maybe = None, t_indices: _Maybe = None, t_edge_ids: _Maybe = None,
     negative_slope: float = 0.2, dropout: float = 0.0, promises: int = 0, wanted: int = 15,
-    positive: _Maybe = None,
+    positive: _Maybe = None, bias: _Maybe = None,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     op = "neighbor_attention_grad"
     csr, transpose = (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids)
-    _terms(op, x, a_src, a_dst, a_edge, seed, csr, transpose, dropout)
+    _terms(op, x, a_src, a_dst, a_edge, seed, csr, transpose, dropout, bias)
     rows, heads, edges = indptr.shape[0] - 1, x.shape[1], indices.shape[0]
     shape, what = (rows, heads, x.shape[2]), "(destinations, heads, channels)"
     _like(op, "grad", grad, shape, what, x)

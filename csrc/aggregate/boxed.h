@@ -14,6 +14,7 @@ struct AggregateCall {
   bool want_arg;
   int64_t promises;
   MaybeTensor plan;
+  MaybeTensor scale = {}, bias = {};
 };
 
 struct AggregateResult {
@@ -57,6 +58,29 @@ void boxed_plain_aggregate(StableIValue* stack, uint64_t, uint64_t) {
                            take_argument<int64_t>(stack, 6),
                            take_argument<MaybeTensor>(stack, 7)};
   give_result(stack, 0, kernel(call).out);
+}
+
+template <AggregateKernel* kernel>
+Tensor affine(const Tensor& x, const Tensor& indptr, const Tensor& indices,
+              const MaybeTensor& edge_ids, const Tensor& scale, const MaybeTensor& bias,
+              int64_t promises, const MaybeTensor& plan) {
+  check_aggregate(x, indptr, indices, edge_ids, {}, {}, {}, {}, 0);
+  check_affine(x, indptr, scale, bias);
+  return Tensor(kernel({x,
+                        indptr,
+                        indices,
+                        edge_ids,
+                        {},
+                        {},
+                        {},
+                        {},
+                        0,
+                        false,
+                        promises,
+                        plan,
+                        dense(scale),
+                        dense(bias)})
+                    .out.release());
 }
 
 }  // namespace gpuprims

@@ -190,4 +190,17 @@ inline void check_flag(const char* op, int flag, const Csr& csr) {
   check(!(flag & kBadIds), op, ": edge_ids must be in [0, ", csr.edges, ")");
 }
 
+// What _neighbor_affine does to a sum.
+inline void check_affine(const Tensor& x, const Tensor& indptr, const Tensor& scale,
+                         const MaybeTensor& bias) {
+  constexpr auto op = "_neighbor_affine";
+  const auto check_one = [&](const char* name, const Tensor& t, int64_t size) {
+    check(t.dim() == 1 && t.size(0) == size && t.scalar_type() == x.scalar_type() &&
+              same_device(t, x),
+          op, ": ", name, " must have ", size, " elements, of the dtype and on the device of x");
+  };
+  check_one("scale", scale, indptr.size(0) - 1);
+  if (bias) check_one("bias", *bias, x.size(1));
+}
+
 }  // namespace gpuprims

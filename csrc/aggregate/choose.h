@@ -14,6 +14,8 @@ constexpr int64_t kWholeUnits = 16;  // and each is one group's
 
 constexpr int64_t kNarrowUnits = 32;  // a warp's, where features are narrow
 constexpr int64_t kSmallUnits = 160;  // of a multiprocessor, in graphs that are called small
+constexpr int kMostStagedLog = 2;     // log_ways
+constexpr int64_t kStagedBlocks = 1;  // of a multiprocessor
 constexpr int64_t kSmallRows = 64;    // and each group's of a multiprocessor's warps
 
 // What the environment forces, for timing variants side by side; results do not depend on it.
@@ -47,6 +49,8 @@ struct AggregateFacts {
   bool planned = false;            // a plan tensor is there
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
+  bool taken = false;              // their gradient
+  bool ids = false;                // edges have ids that are not their places
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
   bool narrow = false;             // features of a sum without weights are few, and no vectors
   bool plain = false;              // a sum without weights, in whole vectors
@@ -107,6 +111,11 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.small = dtype == Dtype::f32 && facts.plain && !plan.hubs &&
                (facts.tuning.small ? facts.tuning.small > 0
                                    : small && rows * plan.tiles <= kSmallRows * facts.sms * groups);
+  // Rows of more than 64 bytes: of narrower ones a long row has too many partial sums.
+  plan.staged = dtype == Dtype::f32 && facts.plain && plan.log_ways <= kMostStagedLog &&
+                edges < (int64_t(1) << 30) &&
+                (facts.tuning.small ? facts.tuning.small == 1 : small);
+  plan.small &= !plan.staged;
   const int most = facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;
   if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
@@ -117,6 +126,15 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.chunk_runs = 0;
     plan.warps = kRowWarps;
     plan.blocks = ceil_div(rows, int64_t(groups) * plan.warps);
+  }
+  if (plan.staged) {
+    plan.chunk_runs = 0;
+    plan.warps = kStagedWarps;
+    plan.tile_lanes = lanes_for(row_bytes);
+    plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
+    const int64_t fair = ceil_div(plan.units * plan.tiles, kStagedBlocks * int64_t(facts.sms));
+    plan.warp_units = std::clamp<int64_t>(fair, 1, kStagedUnits);
+    plan.blocks = ceil_div(plan.units, plan.warp_units);
   }
   if (facts.narrow) {
     plan.narrow = true;
@@ -132,14 +150,20 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
   plan.prepare = !facts.checked || !facts.planned;
-  if (!plan.prepare && !plan.hubs) return plan;
+  if (facts.taken)
+    plan.taken_words = static_cast<int>(ceil_div(
+        std::min<int64_t>(features, plan.tile_lanes * kLaneBytes / dtype_bytes(dtype)), 32));
+  if (!plan.prepare && !plan.hubs && !facts.taken) return plan;
   const int64_t capacity = plan.hubs ? edges / kChunk : 0;
   const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
   plan.plan_at = kSpaceHeader;
   plan.partial_at =
       align_up(plan.plan_at + (plan.prepare ? plan_layout(rows, edges).size * 8 : 0), 16);
   plan.position_at = plan.partial_at + align_up(capacity * features * accumulator, 16);
-  plan.space_bytes = plan.position_at + (facts.positions ? capacity * features * 4 : 0);
+  plan.taken_at = align_up(plan.position_at + (facts.positions ? capacity * features * 4 : 0), 16);
+  plan.marked_at =
+      facts.ids ? plan.taken_at + align_up(edges * plan.taken_words * 4, 16) : plan.taken_at;
+  plan.space_bytes = plan.marked_at + edges * plan.taken_words * 4;
   return plan;
 }
 

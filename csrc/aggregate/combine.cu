@@ -5,6 +5,17 @@
 namespace gpuprims {
 namespace {
 
+__device__ __forceinline__ float affine_as(Dtype dtype, const AggregateArgs& a, int64_t row,
+                                           int64_t column, float sum) {
+  return dtype == Dtype::f32   ? affine<float>(a, row, column, sum)
+         : dtype == Dtype::f16 ? affine<__half>(a, row, column, sum)
+                               : affine<__nv_bfloat16>(a, row, column, sum);
+}
+__device__ __forceinline__ double affine_as(Dtype, const AggregateArgs& a, int64_t row,
+                                            int64_t column, double sum) {
+  return affine<double>(a, row, column, sum);
+}
+
 // Adds the chunks of a hub in order: a warp a hub and 32 columns.
 template <class Acc>
 __global__ void __launch_bounds__(32 * kWarps)
@@ -47,15 +58,15 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (extreme) {
       if (a.reduce == Reduce::min) value = -value;
       if (a.arg_out) {
-        const int64_t id = edge_id(a.csr, begin + position);
         if (a.csr.wide_offsets)
-          static_cast<int64_t*>(a.arg_out)[to] = id;
+          static_cast<int64_t*>(a.arg_out)[to] = begin + position;
         else
-          static_cast<int32_t*>(a.arg_out)[to] = static_cast<int32_t>(id);
+          static_cast<int32_t*>(a.arg_out)[to] = static_cast<int32_t>(begin + position);
       }
     } else if (a.reduce == Reduce::mean) {
       value = quotient(value, static_cast<Acc>(degree));
     }
+    if (a.scale) value = affine_as(dtype, a, place, column, value);
     store_as(dtype, a.out, to, value);
   }
 }

@@ -23,10 +23,9 @@ int load_width(Dtype dtype, const Tensor& x) {
                          x.size(1) * bytes);
 }
 
-// The columns of arg are read as wide as those of x; its rows are dense, so only its base can be in
-// the way.
-int narrow_for(Dtype dtype, int width, const MaybeTensor& arg) {
-  return arg && address(*arg) % 16 != 0 ? dtype_bytes(dtype) : width;
+// What is read as wide as x; its rows are dense, so only its base can be in the way.
+int narrow_for(Dtype dtype, int width, const MaybeTensor& other) {
+  return other && address(*other) % 16 != 0 ? dtype_bytes(dtype) : width;
 }
 
 // GPUPRIMS_CHECK=1 waits for the device and raises; otherwise the flag stays there, for the kernels
@@ -85,8 +84,10 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.planned = call.graph.plan.has_value();
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
+  facts.taken = launcher == launch_extreme_grad;
+  facts.ids = csr.edge_ids != nullptr;
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = launcher == launch_sum && takes_vectors(width, args);
+  facts.plain = (launcher == launch_sum || launcher == launch_affine) && takes_vectors(width, args);
   facts.narrow = launcher == launch_sum && takes_narrow(dtype, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
@@ -106,6 +107,9 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
       numbers = made;
       args.flag = flag;
     }
+    args.taken = reinterpret_cast<unsigned*>(base + plan.taken_at);
+    args.marked = reinterpret_cast<unsigned*>(base + plan.marked_at);
+    args.taken_words = plan.taken_words;
     if (plan.hubs) args.partial = base + plan.partial_at;
     if (plan.hubs && call.positions)
       args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
@@ -155,13 +159,18 @@ AggregateResult neighbor_aggregate_cuda(const AggregateCall& call) {
   args.x_stride = x.stride(0);
   args.features = shape[1];
   args.edge_weight = pointer(work.weight);
+  args.scale = pointer(call.scale);
+  args.bias = pointer(call.bias);
   args.out = data_of(result.out);
   args.arg_out = result.arg ? data_of(result.arg) : nullptr;
   args.reduce = static_cast<Reduce>(reduce);
   AggregateLauncher* const launcher = extreme
                                           ? (work.weight ? launch_weighted_extreme : launch_extreme)
-                                          : (work.weight ? launch_weighted_sum : launch_sum);
-  run(launcher, args, work, load_width(dtype_of(op, x.scalar_type()), x));
+                                      : call.scale  ? launch_affine
+                                      : work.weight ? launch_weighted_sum
+                                                    : launch_sum;
+  const Dtype dtype = dtype_of(op, x.scalar_type());
+  run(launcher, args, work, narrow_for(dtype, load_width(dtype, x), call.bias));
   return result;
 }
 
@@ -268,6 +277,7 @@ STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("neighbor_aggregate", &gpuprims::boxed_aggregate<gpuprims::neighbor_aggregate_cuda>);
   m.impl("_neighbor_aggregate",
          &gpuprims::boxed_plain_aggregate<gpuprims::neighbor_aggregate_cuda>);
+  m.impl("_neighbor_affine", TORCH_BOX(&gpuprims::affine<gpuprims::neighbor_aggregate_cuda>));
   m.impl("neighbor_extreme_grad", TORCH_BOX(&gpuprims::neighbor_extreme_grad_cuda));
   m.impl("sddmm", TORCH_BOX(&gpuprims::sddmm_cuda));
   m.impl("_aggregate_plan", TORCH_BOX(&gpuprims::aggregate_plan_cuda));

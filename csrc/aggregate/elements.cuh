@@ -77,6 +77,14 @@ __device__ __forceinline__ double larger(double a, double b) {
   return a != a || b != b ? a + b : a > b || (a == b && 1 / b < 0) ? a : b;
 }
 
+// A sum, times its row's factor, plus the bias of its column.
+template <class T, class Acc>
+__device__ __forceinline__ Acc affine(const AggregateArgs& a, int64_t row, int64_t column,
+                                      Acc sum) {
+  const Acc bias = a.bias ? widen(__ldg(static_cast<const T*>(a.bias) + column)) : Acc(0);
+  return fused(sum, widen(__ldg(static_cast<const T*>(a.scale) + row)), bias);
+}
+
 // A result of a dtype known at run time.
 __device__ __forceinline__ void store_as(Dtype dtype, void* out, int64_t at, float v) {
   if (dtype == Dtype::f32)

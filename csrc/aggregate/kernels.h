@@ -14,9 +14,15 @@ struct AggregateArgs {
   int64_t x_stride;  // elements; below kMostStride bytes
   int64_t features;
   const void* edge_weight;  // [edges] by id, or null
+  const void* scale;        // [rows], a factor of each sum, or null
+  const void* bias;         // and [features] added to it; or null
   const void* arg;          // gradient of max and min: [columns, features]
-  void* out;                // [rows, features]
-  void* arg_out;            // max and min: [rows, features], or null
+  // And [edges, taken_words], a bit for each column of a tile: by id, and by the edge's place. The
+  // same where ids are places. Workspace.
+  unsigned *marked, *taken;
+  int taken_words;
+  void* out;      // [rows, features]
+  void* arg_out;  // max and min: [rows, features], or null
   Reduce reduce;
   const int* flag;        // kBad*; null: the data is known to be good
   const int64_t* starts;  // [units + 1]
@@ -58,9 +64,9 @@ cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_
 
 using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
                                       cudaStream_t);
-AggregateLauncher launch_sum, launch_weighted_sum, launch_extreme, launch_weighted_extreme,
-    launch_extreme_grad, launch_narrow,
-    launch_combine;  // the last two by the others
+AggregateLauncher launch_sum, launch_affine, launch_weighted_sum, launch_extreme,
+    launch_weighted_extreme, launch_extreme_grad, launch_narrow, launch_staged,
+    launch_combine;  // the last three by the others
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {
@@ -68,6 +74,9 @@ inline int most_warps(AggregateLauncher* launcher, int load_bytes, const Aggrega
   return launcher == launch_sum && takes_vectors(load_bytes, args) ? kMostRowWarps
                                                                    : kWeightedRowWarps;
 }
+
+// Places of edges in args.arg_out -> their ids.
+cudaError_t launch_name_edges(const AggregateArgs& args, cudaStream_t stream);
 
 cudaError_t launch_sddmm(Dtype dtype, const SddmmPlan& plan, const SddmmArgs& args,
                          cudaStream_t stream);

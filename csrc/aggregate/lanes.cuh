@@ -4,7 +4,8 @@
 
 namespace gpuprims {
 
-enum class Mode { sum, mean, weighted_sum, extreme, weighted_extreme, extreme_grad };
+// affine: a sum, times a factor of the row, plus a bias.
+enum class Mode { sum, mean, affine, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // small: more edges in flight, for graphs of few warps.
 enum class Shape { usual, small };

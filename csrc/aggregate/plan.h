@@ -8,16 +8,18 @@
 namespace gpuprims {
 
 constexpr int kWarps = 8;          // of the blocks of helper kernels
+constexpr int kStagedWarps = 8;    // of that for small graphs
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
-constexpr int kGradRowWarps = 12;      // of gradients of max and min, 168
+constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128 (20 in float32, 96)
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
 // takes a run of units, each of its groups of lanes a part of them.
 constexpr int64_t kUnit = 32;
 constexpr int64_t kRowCost = 2;
+constexpr int64_t kStagedUnits = 128;  // of a block at most, where rows of x are staged
 constexpr int kNarrowTile = 512;  // edges that a warp gathers at a time, where features are narrow
 
 // Where rows are scheduled, or differ much, one block fills a multiprocessor and its warps share
@@ -68,20 +70,22 @@ constexpr PlanLayout plan_layout(int64_t rows, int64_t edges) {
 struct AggregatePlan {
   int load_bytes;  // one load of features: 16, 4 or an element. Speed depends on it, bits never do
   int tile_lanes;  // 16 bytes of columns each: a tile's width
-  int64_t tiles;   // blockIdx.y, tiles outermost
-  int log_ways;    // partial sums of a long row: 1, or all groups of a warp
-  int64_t long_degree;  // rows from here are walked by the warp
+  int64_t first_tile, tiles;  // blockIdx.y, tiles outermost
+  int log_ways;               // partial sums of a long row: 1, or all groups of a warp
+  int64_t long_degree;        // rows from here are walked by the warp
   int64_t units, warp_units;
   int warps;  // of a block
   int64_t blocks;
-  int chunk_runs;  // of the chunks that a block's warps share; 0: a warp has one run of its own
-  bool narrow;     // lanes over edges; a tile is a column
-  bool small;      // a group a row, no dealing
-  bool hubs;       // some row may be cut
-  bool long_rows;  // some row may be walked by the warp
-  int hub_blocks;  // that combine the chunks of hubs
-  bool prepare;    // the data is looked at, or the plan made, within the call
-  int64_t plan_at, partial_at, position_at, space_bytes;  // workspace
+  int chunk_runs;   // of the chunks that a block's warps share; 0: a warp has one run of its own
+  bool narrow;      // lanes over edges; a tile is a column
+  bool small;       // a group a row, no dealing
+  bool staged;      // a block its units, rows of x by way of shared memory
+  bool hubs;        // some row may be cut
+  bool long_rows;   // some row may be walked by the warp
+  int hub_blocks;   // that combine the chunks of hubs
+  bool prepare;     // the data is looked at, or the plan made, within the call
+  int taken_words;  // gradients of max and min: of 32 columns of a tile
+  int64_t plan_at, partial_at, position_at, taken_at, marked_at, space_bytes;  // workspace
 };
 
 struct SddmmPlan {

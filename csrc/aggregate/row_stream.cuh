@@ -55,11 +55,17 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShape>> {
     return false;
   }
 
-  // Indices of the batch at `at`, 0 beyond the graph's edges.
-  __device__ __forceinline__ void load_indices(Index (&source)[kFlight], int at) const {
-    if constexpr (sizeof(Index) == 8)
-      if (!a.csr.wide_indices) return load_stored<int32_t>(source, at);
-    load_stored<Index>(source, at);
+  // Of the batch at `at`; indices are 0 beyond the graph's edges.
+  __device__ __forceinline__ void load_ahead(typename Group::Ahead& ahead, int at) const {
+    if (sizeof(Index) == 8 && !a.csr.wide_indices)
+      load_stored<int32_t>(ahead.source, at);
+    else
+      load_stored<Index>(ahead.source, at);
+    if constexpr (Group::kGrad) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u)
+        ahead.taken[u] = origin + at + u < a.csr.edges ? group.taken_at(origin + at + u) : 0;
+    }
   }
 
   // As they are stored.
@@ -85,16 +91,16 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShape>> {
     if (!advance()) return;
     int at = begin;  // next edge to take
     int batch_at = at & ~(kFlight - 1);
-    Index source[kFlight];
-    load_indices(source, batch_at);
+    typename Group::Ahead ahead;
+    load_ahead(ahead, batch_at);
 #pragma unroll 1
     while (true) {
       // Edges behind the row at hand are loaded too: they mostly belong to the next ones.
       const unsigned valid = kAll & (~0u << (at - batch_at));
       typename Group::Batch batch;
-      group.gather(batch, source, in_graph(valid, batch_at),
+      group.gather(batch, ahead, in_graph(valid, batch_at),
                    [&](int u) { return origin + batch_at + u; });
-      load_indices(source, batch_at + kFlight);
+      load_ahead(ahead, batch_at + kFlight);
       if (valid == kAll && end > batch_at + kFlight) {
         group.add(batch, kAll, batch_at - begin, 1);
         batch_at = at = batch_at + kFlight;
@@ -114,7 +120,7 @@ struct RowStream<RowGroup<T, kVec, kMode, Index, kShape>> {
       }
       if (!more) return;
       const int wanted = at & ~(kFlight - 1);
-      if (wanted != batch_at + kFlight) load_indices(source, wanted);  // long rows were skipped
+      if (wanted != batch_at + kFlight) load_ahead(ahead, wanted);  // long rows were skipped
       batch_at = wanted;
     }
   }

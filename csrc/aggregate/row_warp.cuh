@@ -1,5 +1,4 @@
-// What sum, extreme and extreme_grad share: lanes over columns, a batch of edges in flight, the
-// results of a row.
+// What sum, extreme and extreme_grad share: how batches of edges become the results of a row.
 //
 // The tree of a sum (a function of the row's degree, F and the element size alone). Features of w
 // bytes take L = the power of two >= w / 16 lanes, 32 at most, so that a warp holds W = 32 / L
@@ -10,226 +9,20 @@
 // holds which column, how wide its loads and tiles are and how many edges are in flight changes no
 // bit.
 #pragma once
-#include "aggregate/lanes.cuh"
+#include "aggregate/row_batch.cuh"
 
 namespace gpuprims {
 
-// An Index of 64 bits holds stored ones of either width.
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
-struct RowGroup {
-  using Acc = typename Math<T>::Acc;
-  static constexpr int kOwned = kLaneBytes / sizeof(T);
-  static constexpr int kLoads = kOwned / kVec;
-  static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
-  static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
-  static constexpr bool kGrad = kMode == Mode::extreme_grad;
-  static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean;
-  static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
-  // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
-  // both. That of sums has fewer edges in flight, as it would spill.
-  static constexpr bool kMayLackWeights = kWeighted && (kGrad || kLoads > 1);
-  // Edges in flight a group. A batch holds that many rows of x in registers.
-  // Of gradients of extremes, ids of edges are loaded before rows, and 4 bytes a column.
-  static constexpr int kWords =
-      (kGrad ? kOwned : kRowWords) + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
-      (kExtreme && kWeighted ? 4 : 0) + (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
-  // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
-  static constexpr int kFlight = kShape == Shape::small             ? 16
-                                 : kWords > 8 || kLoads == 8        ? 2
-                                 : kWords > 4 || sizeof(Index) == 8 ? 4
-                                                                    : 8;
-  static constexpr unsigned kAll = ~0u >> (32 - kFlight);
-  // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
-  // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads =
-      32 * (kPlain  ? kMostRowWarps
-            : kGrad ? (sizeof(T) == 4 && kLoads == 1 ? kGradRowWarps : 16)
-                    : kWeightedRowWarps);
-
-  struct Batch {
-    Packed<T, kVec> row[kFlight][kLoads];
-    Acc weight[kWeighted ? kFlight : 1];
-    unsigned taken[kGrad ? kFlight : 1];  // bit k: column k took this edge
-  };
-
-  const AggregateArgs& a;
-  const Lanes lanes;
-  const T* x;               // of the lane's first column
-  const int64_t tile_at;    // the tile's first column
-  const int column, width;  // the lane's first column, and how many there are, in the tile
-  Acc value[kOwned];
-  int position[kExtreme ? kOwned : 1];  // number of the edge; -1: none yet
-
-  // Lanes beyond the last column read the first one: no load needs a guard where a lane has one.
-  __device__ RowGroup(const AggregateArgs& args, int64_t tile, int widest)
-      : a(args),
-        lanes(Lanes::of<kOwned, kVec>(tile, args.features, widest)),
-        tile_at(tile * widest * kOwned),
-        column((threadIdx.x & (lanes.count - 1)) * kVec),
-        width(static_cast<int>(std::min<int64_t>(args.features - tile_at, widest * kOwned))) {
-    x = static_cast<const T*>(a.x) + tile_at + (column < width ? column : 0);
-  }
-
-  __device__ bool owns(int load) const { return column + load * lanes.count * kVec < width; }
-  __device__ int64_t place(int64_t row, int load) const {
-    return row * a.features + tile_at + column + load * lanes.count * kVec;
-  }
-
-  // min is the max of the negated.
-  __device__ __forceinline__ Acc sign() const { return a.reduce == Reduce::min ? Acc(-1) : Acc(1); }
-
-  __device__ __forceinline__ void reset() {
-#pragma unroll
-    for (int k = 0; k < kOwned; ++k) value[k] = kExtreme ? -INFINITY : Acc(0);
-    if constexpr (kExtreme) {
-#pragma unroll
-      for (int k = 0; k < kOwned; ++k) position[k] = -1;
-    }
-  }
-
-  __device__ __forceinline__ const T* row_of_x(Index source) const {
-    if constexpr (sizeof(Index) == 4)  // one multiply-add of 32 bits: rows lie within kMostStride
-      return reinterpret_cast<const T*>(
-          reinterpret_cast<const char*>(x) +
-          static_cast<uint64_t>(static_cast<uint32_t>(source)) *
-              static_cast<uint32_t>(a.x_stride * static_cast<int64_t>(sizeof(T))));
-    else
-      return x + source * a.x_stride;
-  }
-
-  // Edges whose index is out of range.
-  __device__ __forceinline__ unsigned bad_sources(const Index (&source)[kFlight]) const {
-    using Unsigned = typename UnsignedOf<Index>::type;
-    Unsigned largest = 0;
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      const auto one = static_cast<Unsigned>(source[u]);
-      largest = one > largest ? one : largest;
-    }
-    if (static_cast<uint64_t>(largest) < static_cast<uint64_t>(a.csr.columns)) return 0;
-    unsigned bad = 0;
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u)
-      if (static_cast<uint64_t>(source[u]) >= static_cast<uint64_t>(a.csr.columns)) bad |= 1u << u;
-    return bad;
-  }
-
-  // Starts the loads of a batch. edge_of(u) is the place of edge u in the graph; bits of `valid`
-  // say which edges are there, and what the batch holds of others is not to be looked at. An edge
-  // whose index or id is out of range counts as NaN.
-  template <class EdgeOf>
-  __device__ __forceinline__ void gather(Batch& batch, Index (&source)[kFlight], unsigned valid,
-                                         const EdgeOf& edge_of) const {
-    unsigned bad = bad_sources(source);
-    const unsigned there = valid & ~bad;
-    // What is not wanted is row 0: loads under conditions would keep their registers from other
-    // uses before.
-    if (there != kAll) {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        if (!(there >> u & 1)) source[u] = 0;
-    }
-    if constexpr (!kGrad) load_rows(batch, source, [](int, int) { return true; });
-    if constexpr (kWeighted) {
-      // In turns, so that each kind's loads are in flight together. What is not there has id 0.
-      int64_t id[kFlight];
-      const bool by_id = kGrad || !kMayLackWeights || a.edge_weight;
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) id[u] = by_id && (there >> u & 1) ? edge_of(u) : 0;
-      if (by_id && a.csr.edge_ids) load_ids(id);
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        if (static_cast<uint64_t>(id[u]) >= static_cast<uint64_t>(a.csr.edges))
-          id[u] = 0, bad |= 1u << u;
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        batch.weight[u] = 1;
-        if (!kMayLackWeights || a.edge_weight)
-          batch.weight[u] = widen(__ldg(static_cast<const T*>(a.edge_weight) + id[u]));
-      }
-      if constexpr (kGrad) {
-        find_taken(batch, source, id);
-#pragma unroll
-        for (int u = 0; u < kFlight; ++u)
-          if (!((there & ~bad) >> u & 1)) batch.taken[u] = 0;
-      }
-      if constexpr (kExtreme) {
-#pragma unroll
-        for (int u = 0; u < kFlight; ++u) batch.weight[u] *= sign();
-      }
-    }
-    // A column takes one edge of a row: few lanes have any of an edge's, and the others' sectors
-    // are not read.
-    if constexpr (kGrad)
-      load_rows(batch, source, [&](int u, int i) {
-        return (batch.taken[u] >> (i * kVec) & ((1u << kVec) - 1)) != 0;
-      });
-    if (bad & valid) [[unlikely]] {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u) {
-        if (!(bad >> u & 1)) continue;
-#pragma unroll
-        for (int i = 0; i < kLoads; ++i) batch.row[u][i] = Packed<T, kVec>::not_numbers();
-        if constexpr (kGrad) batch.taken[u] = ~0u;
-      }
-    }
-  }
-
-  template <class Wanted>
-  __device__ __forceinline__ void load_rows(Batch& batch, const Index (&source)[kFlight],
-                                            const Wanted& wanted) const {
-#pragma unroll
-    for (int u = 0; u < kFlight; ++u) {
-      const T* const from = row_of_x(source[u]);
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        if constexpr (kLoads > 1) batch.row[u][i] = Packed<T, kVec>{};
-        if ((kLoads == 1 || owns(i)) && wanted(u, i))
-          batch.row[u][i] = Packed<T, kVec>::load(from + i * lanes.count * kVec);
-      }
-    }
-  }
-
-  // Ids of edges. One branch on their width, not one an edge, which would wait for each.
-  __device__ __forceinline__ void load_ids(int64_t (&id)[kFlight]) const {
-    if (a.csr.wide_offsets) {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        id[u] = __ldg(static_cast<const long long*>(a.csr.edge_ids) + id[u]);
-    } else {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        id[u] = __ldg(static_cast<const int*>(a.csr.edge_ids) + id[u]);
-    }
-  }
-
-  // Bits: the columns of each row that took the edge.
-  __device__ __forceinline__ void find_taken(Batch& batch, const Index (&source)[kFlight],
-                                             const int64_t (&id)[kFlight]) const {
-    if (a.csr.wide_offsets) {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        batch.taken[u] = took<long long>(static_cast<const long long*>(a.arg), source[u], id[u]);
-    } else {
-#pragma unroll
-      for (int u = 0; u < kFlight; ++u)
-        batch.taken[u] =
-            took<int>(static_cast<const int*>(a.arg), source[u], static_cast<int>(id[u]));
-    }
-  }
-
-  template <class Id>
-  __device__ __forceinline__ unsigned took(const Id* arg, Index source, Id id) const {
-    unsigned bits = 0;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      // Lanes beyond the last column look at the first one, as in x; nothing is stored of theirs.
-      const int64_t at = kLoads == 1 ? source * a.features + tile_at + (column < width ? column : 0)
-                                     : place(source, i);
-      if (kLoads == 1 || owns(i)) bits |= equal_mask<Id, kVec>(arg + at, id) << (i * kVec);
-    }
-    return bits;
-  }
+struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
+  using Base = RowBatch<T, kVec, kMode, Index, kShape>;
+  using Base::a, Base::lanes, Base::value, Base::position, Base::owns, Base::place, Base::sign;
+  using Base::Base, Base::reset, Base::gather, Base::taken_at, Base::tile_at, Base::column;
+  using Base::kExtreme, Base::kGrad, Base::kPlain, Base::kWeighted;
+  using Base::kOwned, Base::kLoads, Base::kRowWords, Base::kFlight, Base::kAll;
+  using typename Base::Acc;
+  using typename Base::Ahead;
+  using typename Base::Batch;
 
   // Takes the edges of a batch whose bits are in `take`, in order; `first` is the number of edge 0,
   // `step` lies between two.
@@ -286,17 +79,18 @@ struct RowGroup {
 
   // Indices of the group's next edges; beyond the chunk, of its last one. The compiler may not know
   // `step`: it would keep its multiples for the loop, in the registers of a batch.
-  __device__ __forceinline__ void fetch(Index (&source)[kFlight], int64_t begin, int number,
-                                        int length, int step) const {
+  __device__ __forceinline__ void fetch(Ahead& ahead, int64_t begin, int number, int length,
+                                        int step) const {
     asm volatile("" : "+r"(step));
     const Index* const indices = static_cast<const Index*>(a.csr.indices) + begin;
 #pragma unroll
     for (int u = 0; u < kFlight; ++u, number += step) {
       const int at = number < length ? number : length - 1;
       if constexpr (sizeof(Index) == 8)
-        source[u] = load_int(a.csr.indices, a.csr.wide_indices, begin + at);
+        ahead.source[u] = load_int(a.csr.indices, a.csr.wide_indices, begin + at);
       else
-        source[u] = __ldg(indices + at);
+        ahead.source[u] = __ldg(indices + at);
+      if constexpr (kGrad) ahead.taken[u] = taken_at(begin + at);
     }
   }
 
@@ -329,7 +123,7 @@ struct RowGroup {
   __device__ __forceinline__ void reduce_way(int64_t begin, int length, int way, int log_ways) {
     reset();
     const int ways = 1 << log_ways;
-    Index next[kFlight];
+    Ahead next;
     fetch(next, begin, way, length, ways);
 #pragma unroll 1
     for (int from = way; from < length; from += kFlight << log_ways) {
@@ -366,26 +160,38 @@ struct RowGroup {
         if (kMode == Mode::mean || ((kMode == Mode::weighted_sum || kShape == Shape::small) &&
                                     a.reduce == Reduce::mean && degree > 0))
           v = quotient(v, static_cast<Acc>(degree));
+        if (kMode == Mode::affine || kShape == Shape::small)
+          if (a.scale) v = affine<T>(a, row, tile_at + column + i * lanes.count * kVec + j, v);
         pack.v[j] = narrow<T>(v);
       }
       store<T, kVec>(static_cast<T*>(a.out) + place(row, i), pack);
-      if constexpr (kExtreme) {
-        if (a.arg_out) {
-          for (int j = 0; j < kVec; ++j) {
-            const int at = position[i * kVec + j];
-            store_arg(place(row, i) + j,
-                      degree == 0 ? -1 : edge_id(a.csr, begin + (at < 0 ? 0 : at)));
-          }
-        }
-      }
+      if constexpr (kExtreme)
+        if (a.arg_out) store_args<kVec>(place(row, i), begin, position + i * kVec, degree == 0);
     }
   }
 
-  __device__ void store_arg(int64_t at, int64_t id) const {
+  // Edges begin + position, or -1 for a row without edges; name_edges puts their ids there. Like
+  // results they leave L2 to rows of x.
+  template <int kCount>
+  __device__ __forceinline__ void store_args(int64_t at, int64_t begin, const int* from,
+                                             bool none) const {
     if (a.csr.wide_offsets)
-      static_cast<int64_t*>(a.arg_out)[at] = id;
+      store_edges<long long, kCount>(at, begin, from, none);
     else
-      static_cast<int32_t*>(a.arg_out)[at] = static_cast<int32_t>(id);
+      store_edges<int, kCount>(at, begin, from, none);
+  }
+  template <class Edge, int kCount>
+  __device__ __forceinline__ void store_edges(int64_t at, int64_t begin, const int* from,
+                                              bool none) const {
+    constexpr int kMost = 16 / sizeof(Edge), kStep = kCount < kMost ? kCount : kMost;
+#pragma unroll
+    for (int k = 0; k < kCount; k += kStep) {
+      Pack<Edge, kStep> pack;
+#pragma unroll
+      for (int j = 0; j < kStep; ++j)
+        pack.v[j] = static_cast<Edge>(none ? -1 : begin + (from[k + j] < 0 ? 0 : from[k + j]));
+      store<Edge, kStep>(static_cast<Edge*>(a.arg_out) + at + k, pack);
+    }
   }
 
   __device__ void store_partial(int64_t slot) const {
@@ -406,7 +212,11 @@ struct RowGroup {
       for (int j = 0; j < kVec; ++j) {
         const int64_t at = place(row, i) + j;
         static_cast<T*>(a.out)[at] = not_a_number<T>();
-        if (kExtreme && a.arg_out) store_arg(at, -1);
+        if (!kExtreme || !a.arg_out) continue;
+        if (a.csr.wide_offsets)
+          static_cast<int64_t*>(a.arg_out)[at] = -1;
+        else
+          static_cast<int32_t*>(a.arg_out)[at] = -1;
       }
     }
   }

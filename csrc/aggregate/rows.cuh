@@ -88,10 +88,10 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
     RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }
 
-template <class T, int kVec, Mode kMode, class Index, Shape kShape>
-__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThreads))
+template <class T, int kVec, Mode kMode, class Index>
+__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index>::kThreads))
     aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
-  using Group = RowGroup<T, kVec, kMode, Index, kShape>;
+  using Group = RowGroup<T, kVec, kMode, Index>;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
   const int groups = group.lanes.groups, mine = group.lanes.group;
@@ -175,12 +175,12 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
       if constexpr (kShape == Shape::small)
         return aggregate_small<T, kVec, kMode, Index>;
       else
-        return aggregate_rows<T, kVec, kMode, Index, kShape>;
+        return aggregate_rows<T, kVec, kMode, Index>;
     }();
     const auto code = launch(kernel,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
                               dim3(static_cast<unsigned>(32 * plan.warps))},
-                             stream, args, dealing_of(plan, tile));
+                             stream, args, dealing_of(plan, plan.first_tile + tile));
     if (code != cudaSuccess) return code;
   }
   return cudaSuccess;
@@ -197,7 +197,7 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
-  if constexpr (kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::extreme) {
+  if constexpr (RowGroup<T, 1, kMode, int64_t>::kPlain || kMode == Mode::extreme) {
     return cudaErrorInvalidValue;
   } else {
     if constexpr (kMode == Mode::weighted_sum && sizeof(T) == 2)  // extremes make do without

@@ -24,6 +24,11 @@ STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
   m.def(
       "_neighbor_aggregate(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor? "
       "edge_weight, int reduce, int promises, Tensor? plan) -> Tensor");
+  // scale[d] * the sum over the edges e of row d of x[indices[e]] + bias, for calls without
+  // gradients
+  m.def(
+      "_neighbor_affine(Tensor x, Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor scale, "
+      "Tensor? bias, int promises, Tensor? plan) -> Tensor");
   // The plan of a graph whose offsets were validated; on CUDA alone (elsewhere nothing reads it).
   m.def("_aggregate_plan(Tensor indptr, int edges) -> Tensor");
   // out[id of e] = <a[row of e], b[indices[e]]>; with arg, over the columns where arg[row of e] is

@@ -32,7 +32,9 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   const int* offsets;      // low words of the run's
   T* out;                  // of the lane's columns: what `place` counts from
   const int* order;        // low words of the run's places, or null
+  const T* scale;          // what `place` counts from
   unsigned place, places;  // of the row at hand; those below `places` are written
+  T factor = T();          // affine: of the row at hand
   int degree;              // of the row at hand
   int rows, row = -1;
   // Offsets are the low 32 bits of the graph's: those of a run lie closer together than 2^31, as
@@ -56,6 +58,8 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     offsets = static_cast<const int*>(a.csr.indptr) + (a.csr.wide_offsets ? 2 * row0 : row0);
     order = a.csr.order ? reinterpret_cast<const int*>(a.csr.order + row0) : nullptr;
     out = static_cast<T*>(a.out) + g.place(order ? 0 : row0, 0);
+    if constexpr (kMode == Mode::affine)
+      scale = static_cast<const T*>(a.scale) + (order ? 0 : row0);
     places = !g.owns(0) ? 0 : order ? static_cast<unsigned>(a.csr.rows) : ~0u;
     end = static_cast<int>(from);
     next = end_of(0);
@@ -73,12 +77,19 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   __device__ __forceinline__ void store_row() const {
     if (place >= places) return;
     Pack<T, kVec> pack;
+    Row bias;
+    if constexpr (kMode == Mode::affine) {
+      int column = static_cast<int>(group.x - static_cast<const T*>(a.x));
+      asm volatile("" : "+r"(column));  // loaded here and now: kept, it would spill
+      if (a.bias) bias = Row::load(static_cast<const T*>(a.bias) + column);
+    }
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       auto v = group.value[k];
       if constexpr (kEmpty) v = 0;
       if constexpr (kMode == Mode::mean && !kEmpty)
         v = quotient(v, static_cast<typename Group::Acc>(degree));
+      if constexpr (kMode == Mode::affine) v = fused(v, widen(factor), a.bias ? bias[k] : 0.0f);
       if constexpr (kMode == Mode::extreme && !kEmpty)
         if (a.reduce == Reduce::min) v = -v;
       pack.v[k] = narrow<T>(v);
@@ -87,11 +98,10 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     store<T, kVec>(at_offset(out, place, row_bytes), pack);
     if constexpr (kMode == Mode::extreme && kPositions) {
       const int64_t to = out - static_cast<T*>(a.out) + static_cast<int64_t>(place) * a.features;
+      int ahead_of[kVec];  // positions are the low words of the edges' numbers
 #pragma unroll
-      for (int k = 0; k < kVec; ++k) {
-        const int64_t edge = from + (group.position[k] - static_cast<int>(from));
-        group.store_arg(to + k, kEmpty ? -1 : edge_id(a.csr, edge));
-      }
+      for (int k = 0; k < kVec; ++k) ahead_of[k] = group.position[k] - static_cast<int>(from);
+      group.template store_args<kVec>(to, from, ahead_of, kEmpty);
     }
   }
 
@@ -113,6 +123,8 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       end = next;
       next = end_of(row + 1);
       place = order ? __ldg(at_offset(order, row, 8)) : row;
+      if constexpr (kMode == Mode::affine)  // early: a row's end would wait for it
+        if (place < a.csr.rows) factor = __ldg(scale + place);
       degree = end - begin;
       if (static_cast<unsigned>(degree - 1) < static_cast<unsigned>(long_degree - 1)) return true;
       if (degree != 0) {
@@ -187,7 +199,22 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       int left = end - at;
 #pragma unroll
       for (int part = 0; part < kFlight; part += kPart) {
-        if (left > part + kPart) [[likely]] {
+        if constexpr (kMode == Mode::extreme) {
+          // An edge is more code than in a sum, and so is a row's end: a part has it once, as eight
+          // of them would not fit the instruction caches.
+#pragma unroll 1
+          for (int done = part;;) {
+#pragma unroll
+            for (int u = part; u < part + kPart; ++u)
+              if (u >= done && u < left) group.template add_row<kPositions>(batch[u], at + u);
+            if (left > part + kPart) break;
+            done = left;
+            store_row<false, kPositions>();
+            reset();
+            more = advance<kPositions>(long_degree);
+            left = end - at;
+          }
+        } else if (left > part + kPart) [[likely]] {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u)
             group.template add_row<kPositions>(batch[u], at + u);

@@ -63,8 +63,12 @@ inline void check_graph_of(const char* op, const char* x_name, const Tensor& x,
               g.t_edge_ids);
 }
 
+inline ScalarType accumulator_of(ScalarType t) {
+  return t == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+}
+
 inline void check_attention(const char* op, const Tensor& x, const Terms& terms,
-                            const GraphInput& g, double dropout) {
+                            const GraphInput& g, double dropout, const MaybeTensor& bias) {
   check_heads(op, "x", x);
   check_graph_of(op, "x", x, g);
   const int64_t heads = x.size(1);
@@ -73,6 +77,9 @@ inline void check_attention(const char* op, const Tensor& x, const Terms& terms,
   if (terms.a_src) check_like(op, "a_src", *terms.a_src, {x.size(0), heads}, kBySource, x, "x");
   if (terms.a_dst) check_like(op, "a_dst", *terms.a_dst, {g.rows(), heads}, kByDestination, x, "x");
   if (terms.a_edge) check_like(op, "a_edge", *terms.a_edge, {g.edges(), heads}, kByEdge, x, "x");
+  check(!bias || x.scalar_type() == accumulator_of(x.scalar_type()), op,
+        ": bias must be None where x is ", scalar_type_name(x.scalar_type()));
+  if (bias) check_like(op, "bias", *bias, {heads, x.size(2)}, "(heads, channels)", x, "x");
   check(dropout >= 0 && dropout <= 1, op, ": dropout must be between 0 and 1, got ", dropout);
   check(dropout == 0 || terms.seed, op, ": dropout needs a seed");
   if (!terms.seed) return;
@@ -80,10 +87,6 @@ inline void check_attention(const char* op, const Tensor& x, const Terms& terms,
         ": seed must be int64 with 1 element, got ", scalar_type_name(terms.seed->scalar_type()),
         " with ", terms.seed->numel());
   check(same_device(*terms.seed, x), op, ": seed must be on the device of x");
-}
-
-inline ScalarType accumulator_of(ScalarType t) {
-  return t == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
 }
 
 inline void check_lse(const char* op, const char* name, const Tensor& lse, const Tensor& x,
@@ -100,9 +103,9 @@ inline void check_lse(const char* op, const char* name, const Tensor& lse, const
 inline void check_attention_grad(const Tensor& grad, const MaybeTensor& grad_lse, const Tensor& out,
                                  const Tensor& lse, const Tensor& x, const Terms& terms,
                                  const GraphInput& g, double dropout, int64_t wanted,
-                                 const MaybeTensor& positive) {
+                                 const MaybeTensor& positive, const MaybeTensor& bias) {
   constexpr auto op = "neighbor_attention_grad";
-  check_attention(op, x, terms, g, dropout);
+  check_attention(op, x, terms, g, dropout, bias);
   const auto what = "(destinations, heads, channels)";
   check_like(op, "grad", grad, {g.rows(), x.size(1), x.size(2)}, what, x, "x");
   check_like(op, "out", out, {g.rows(), x.size(1), x.size(2)}, what, x, "x");

@@ -1,10 +1,9 @@
 // Attention on the CPU. Tasks take whole rows and about the same work each; a row's edges are added
 // in order and in double, so results do not depend on the number of threads.
 #include <cmath>
-#include <tuple>
 
 #include "aggregate/cpu_rows.h"
-#include "attention/checks.h"
+#include "attention/calls.h"
 #include "attention/hash.h"
 #include "attention/plan.h"
 
@@ -59,15 +58,15 @@ struct Score {
   const int64_t* seed;  // null: no dropout
   uint64_t threshold;
 
-  Score(const Terms& terms, int64_t heads, double slope, double dropout)
-      : a_src(terms.a_src),
-        a_dst(terms.a_dst),
-        a_edge(terms.a_edge),
-        heads(heads),
-        slope(slope),
-        kept_scale(dropout < 1 ? 1 / (1 - dropout) : 0),
-        seed(dropout > 0 ? static_cast<const int64_t*>(terms.seed->data_ptr()) : nullptr),
-        threshold(dropout_threshold(dropout)) {}
+  explicit Score(const Inputs& call)
+      : a_src(call.a_src),
+        a_dst(call.a_dst),
+        a_edge(call.a_edge),
+        heads(call.heads()),
+        slope(call.slope),
+        kept_scale(call.dropout < 1 ? 1 / (1 - call.dropout) : 0),
+        seed(call.dropout > 0 ? static_cast<const int64_t*>(call.seed->data_ptr()) : nullptr),
+        threshold(dropout_threshold(call.dropout)) {}
 
   double raw(int64_t source, int64_t destination, int64_t id, int64_t h) const {
     return a_src.at(source, h) + a_dst.at(destination, h) + a_edge.at(id, h);
@@ -86,11 +85,12 @@ bool sound(const Csr& csr, int64_t node, int64_t id) {
 }
 
 template <class T>
-void attend(const Csr& csr, const Score<T>& score, const Tensor& x_tensor, const Tensor& out,
-            const Tensor& lse_tensor, const Tensor& positive) {
-  const Rows<T> x(x_tensor);
-  const int64_t heads = score.heads, channels = x_tensor.size(2);
-  AccOf<T>* const kept = positive.numel() > 0 ? written<AccOf<T>>(positive) : nullptr;
+void attend_rows(const ForwardCall& call) {
+  const Csr& csr = call.graph.csr;
+  const Score<T> score(call);
+  const Rows<T> x(call.x), bias(call.bias);
+  const int64_t heads = score.heads, channels = call.channels();
+  AccOf<T>* const kept = call.positive.numel() > 0 ? written<AccOf<T>>(call.positive) : nullptr;
   for_rows(csr, heads * (channels + 8), [&](int64_t first, int64_t last) {
     std::vector<double> weight, sum(channels), kept_sum(channels);
     for (int64_t row = first; row < last; ++row) {
@@ -123,9 +123,9 @@ void attend(const Csr& csr, const Score<T>& score, const Tensor& x_tensor, const
         if (kept)
           kept[csr.rows * heads * channels + row * heads + h] = static_cast<AccOf<T>>(share);
         for (int64_t c = 0; c < channels; ++c)
-          written<T>(out)[(row * heads + h) * channels + c] =
-              static_cast<T>(static_cast<AccOf<T>>(sum[c]));
-        written<AccOf<T>>(lse_tensor)[row * heads + h] =
+          written<T>(call.out)[(row * heads + h) * channels + c] =
+              static_cast<T>(static_cast<AccOf<T>>(sum[c] + bias.at(h, c)));
+        written<AccOf<T>>(call.lse)[row * heads + h] =
             static_cast<AccOf<T>>(degree > 0 ? best + std::log(total) : -kInfinity);
       }
     }
@@ -136,10 +136,28 @@ void attend(const Csr& csr, const Score<T>& score, const Tensor& x_tensor, const
 template <class T>
 struct Gradient {
   Score<T> score;
-  Rows<T> grad, out, x;
-  Rows<AccOf<T>> lse, grad_lse;
+  Rows<T> grad, x;
+  Rows<AccOf<T>> lse;
   int64_t channels;
   std::vector<double> delta;  // [destinations, heads]
+
+  explicit Gradient(const BackwardCall& call)
+      : score(call),
+        grad(call.grad),
+        x(call.x),
+        lse(call.lse),
+        channels(call.channels()),
+        delta(call.rows() * call.heads()) {
+    const Rows<T> out(call.out), bias(call.bias);
+    const Rows<AccOf<T>> grad_lse(call.grad_lse);
+    for (int64_t row = 0; row < call.rows(); ++row)
+      for (int64_t h = 0; h < score.heads; ++h) {
+        const T* const from = grad.row(row) + h * channels;
+        delta[row * score.heads + h] = dot(from, out.row(row) + h * channels) -
+                                       (bias.data ? dot(from, bias.row(h)) : 0) -
+                                       grad_lse.at(row, h);
+      }
+  }
 
   double dot(const T* a, const T* b) const {
     double sum = 0;
@@ -210,98 +228,44 @@ void by_destination(const Csr& csr, const Gradient<T>& g, const Tensor& grad_dst
   });
 }
 
-std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x_in, const MaybeTensor& a_src_in,
-                                           const MaybeTensor& a_dst_in,
-                                           const MaybeTensor& a_edge_in, const MaybeTensor& seed,
-                                           const Tensor& indptr, const Tensor& indices,
-                                           const MaybeTensor& edge_ids, const MaybeTensor& t_indptr,
-                                           const MaybeTensor& t_indices,
-                                           const MaybeTensor& t_edge_ids, double slope,
-                                           double dropout, int64_t promises, bool want_positive) {
-  constexpr auto op = "neighbor_attention";
-  check_attention(op, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
-                  {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout);
-  const Tensor x = dense_heads(x_in);
-  const MaybeTensor a_src = dense_terms(a_src_in), a_dst = dense_terms(a_dst_in);
-  const MaybeTensor a_edge = dense(a_edge_in);
-  const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
-  Tensor out = empty(op, x, x.scalar_type(), {graph.csr.rows, x.size(1), x.size(2)});
-  Tensor lse = empty(op, x, accumulator_of(x.scalar_type()), {graph.csr.rows, x.size(1)});
-  Tensor positive =
-      empty(op, x, lse.scalar_type(), {want_positive ? out.numel() + lse.numel() : int64_t(0)});
-  if (!good_data(op, graph.csr, promises)) {
-    for (const Tensor* t : {&out, &lse, &positive}) fill_nan(*t);
-    return {out, lse, positive};
-  }
-  for_dtype(x.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    attend<T>(graph.csr, Score<T>({a_src, a_dst, a_edge, seed}, x.size(1), slope, dropout), x, out,
-              lse, positive);
-  });
-  return {out, lse, positive};
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> backward(
-    const Tensor& grad_in, const MaybeTensor& grad_lse_in, const Tensor& out_in,
-    const Tensor& lse_in, const Tensor& x_in, const MaybeTensor& a_src_in,
-    const MaybeTensor& a_dst_in, const MaybeTensor& a_edge_in, const MaybeTensor& seed,
-    const Tensor& indptr, const Tensor& indices, const MaybeTensor& edge_ids,
-    const MaybeTensor& t_indptr, const MaybeTensor& t_indices, const MaybeTensor& t_edge_ids,
-    double slope, double dropout, int64_t promises, int64_t wanted,
-    const MaybeTensor& positive) {  // is not needed here
-  constexpr auto op = "neighbor_attention_grad";
-  check_attention_grad(
-      grad_in, grad_lse_in, out_in, lse_in, x_in, {a_src_in, a_dst_in, a_edge_in, seed},
-      {indptr, indices, edge_ids, t_indptr, t_indices, t_edge_ids}, dropout, wanted, positive);
-  const Tensor x = dense_heads(x_in), grad = dense_heads(grad_in), out = dense(out_in);
-  const Tensor lse = dense(lse_in);
-  const MaybeTensor a_src = dense_terms(a_src_in), a_dst = dense_terms(a_dst_in);
-  const MaybeTensor a_edge = dense(a_edge_in), grad_lse = dense(grad_lse_in);
-  const GraphTensors graph(indptr, indices, edge_ids, x.size(0));
-  const int64_t rows = graph.csr.rows, heads = x.size(1), channels = x.size(2);
-  const int64_t sources = t_indptr ? t_indptr->size(0) - 1 : 0;
-  const auto result = [&](int64_t bit, std::initializer_list<int64_t> shape) {
-    return wanted & bit ? empty(op, x, x.scalar_type(), shape)
-                        : empty(op, x, x.scalar_type(), {int64_t(0)});
+struct Cpu {
+  struct Guard {
+    explicit Guard(int) {}
   };
-  Tensor grad_x = result(kFirst, {sources, heads, channels});
-  Tensor grad_src = result(kSecond, {sources, heads});
-  Tensor grad_dst = result(kThird, {rows, heads});
-  Tensor grad_edge = result(kFourth, {graph.csr.edges, heads});
-  const bool sourced = wanted & (kFirst | kSecond), good = good_data(op, graph.csr, promises);
-  const GraphTensors transpose(sourced ? *t_indptr : indptr, sourced ? *t_indices : indices,
-                               sourced ? t_edge_ids : edge_ids, sourced ? rows : x.size(0));
-  if (!good || !good_data(op, transpose.csr, promises)) {
-    for (const Tensor* t : {&grad_x, &grad_src, &grad_dst, &grad_edge}) fill_nan(*t);
-    return {grad_x, grad_src, grad_dst, grad_edge};
+
+  static void attend(const char* op, const ForwardCall& call) {
+    if (!good_data(op, call.graph.csr, call.promises)) {
+      for (const Tensor* t : {&call.out, &call.lse, &call.positive}) fill_nan(*t);
+      return;
+    }
+    for_dtype(call.x.scalar_type(), [&](auto zero) { attend_rows<decltype(zero)>(call); });
   }
-  fill_nan(grad_edge);  // where ids repeat
-  for_dtype(x.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    Gradient<T> g{Score<T>({a_src, a_dst, a_edge, seed}, heads, slope, dropout),
-                  Rows<T>(grad),
-                  Rows<T>(out),
-                  Rows<T>(x),
-                  Rows<AccOf<T>>(lse),
-                  Rows<AccOf<T>>(grad_lse),
-                  channels,
-                  std::vector<double>(rows * heads)};
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t h = 0; h < heads; ++h)
-        g.delta[row * heads + h] =
-            g.dot(g.grad.row(row) + h * channels, g.out.row(row) + h * channels) -
-            g.grad_lse.at(row, h);
-    if (sourced) by_source(transpose.csr, g, grad_x, grad_src, wanted);
-    if (wanted & (kThird | kFourth)) by_destination(graph.csr, g, grad_dst, grad_edge, wanted);
-  });
-  return {grad_x, grad_src, grad_dst, grad_edge};
-}
+
+  static void attend_grad(const char* op, const BackwardCall& call) {
+    const Csr& csr = call.graph.csr;
+    if (!good_data(op, csr, call.promises) ||
+        (call.transpose && !good_data(op, call.transpose->csr, call.promises))) {
+      for (const Tensor* t : {&call.grad_x, &call.grad_src, &call.grad_dst, &call.grad_edge})
+        fill_nan(*t);
+      return;
+    }
+    fill_nan(call.grad_edge);  // where ids repeat
+    for_dtype(call.x.scalar_type(), [&](auto zero) {
+      using T = decltype(zero);
+      const Gradient<T> g(call);
+      if (call.transpose)
+        by_source(call.transpose->csr, g, call.grad_x, call.grad_src, call.wanted);
+      if (call.wanted & (kThird | kFourth))
+        by_destination(csr, g, call.grad_dst, call.grad_edge, call.wanted);
+    });
+  }
+};
 
 }  // namespace
 }  // namespace gpuprims::attention
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CPU, m) {
-  using namespace gpuprims;
-  m.impl("neighbor_attention", TORCH_BOX(&attention::forward));
-  m.impl("neighbor_attention_grad", TORCH_BOX(&attention::backward));
+  using namespace gpuprims::attention;
+  m.impl("neighbor_attention", TORCH_BOX(&forward<Cpu>));
+  m.impl("neighbor_attention_grad", TORCH_BOX(&backward<Cpu>));
 }

@@ -45,8 +45,9 @@ struct ForwardArgs {
   const void* a_dst;  // [rows, heads], or null
   int64_t a_dst_stride;
   Scores scores;
-  void* out;  // [rows, heads, channels]
-  void* lse;  // [rows, heads] in the accumulator's type
+  const void* bias;  // [heads, channels], or null
+  void* out;         // [rows, heads, channels]
+  void* lse;         // [rows, heads] in the accumulator's type
   // In the accumulator's type, or null: the part of out with positive scores, and its share of the
   // softmax, [rows, heads].
   void* positive;
@@ -64,6 +65,7 @@ struct StatsArgs {
   const void* grad;  // [rows, heads, channels]
   int64_t grad_stride;
   const void* out;       // [rows, heads, channels], dense
+  const void* bias;      // [heads, channels] that out has above the sums, or null
   const void* lse;       // [rows, heads]
   const void* grad_lse;  // [rows, heads], or null
   const void* a_dst;     // [rows, heads], or null

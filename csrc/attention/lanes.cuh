@@ -125,30 +125,19 @@ struct Columns {
     }
   }
 
-  template <class Acc>
-  __device__ void write(T* row, const Acc (&value)[kOwned]) const {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if (!owns(i)) continue;
-      Pack<T, kVec> pack;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) pack.v[j] = narrow<T>(value[i * kVec + j]);
-      store<T, kVec>(row + at(i), pack);
-    }
-  }
-
-  template <class Acc>
-  __device__ void write_wide(Acc* row, const Acc (&value)[kOwned]) const {
-    constexpr int kWide = 16 / sizeof(Acc), kStep = kVec < kWide ? kVec : kWide;
+  // A row of T, or of the accumulator's type.
+  template <class Out, class Acc>
+  __device__ void write(Out* row, const Acc (&value)[kOwned]) const {
+    constexpr int kWide = 16 / sizeof(Out), kStep = kVec < kWide ? kVec : kWide;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (!owns(i)) continue;
 #pragma unroll
       for (int j = 0; j < kVec; j += kStep) {
-        Pack<Acc, kStep> pack;
+        Pack<Out, kStep> pack;
 #pragma unroll
-        for (int k = 0; k < kStep; ++k) pack.v[k] = value[i * kVec + j + k];
-        store<Acc, kStep>(row + at(i) + j, pack);
+        for (int k = 0; k < kStep; ++k) pack.v[k] = narrow<Out>(value[i * kVec + j + k]);
+        store<Out, kStep>(row + at(i) + j, pack);
       }
     }
   }

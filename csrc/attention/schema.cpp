@@ -9,23 +9,25 @@
 //   promises: 1 offsets and ids were validated, 2 no row is a hub (plan.h), 4 no row of the
 //   transpose is one.
 STABLE_TORCH_LIBRARY_FRAGMENT(gpuprims, m) {
-  // out[d, h] = sum over the edges e of row d of alpha[e, h] * x[indices[e], h]; lse: the logarithm
-  // of the softmax's denominator, -inf for an empty row; positive, where it is wanted: the part of
-  // out with positive scores [rows, H, C] and then its share of the softmax [rows, H], flat, in the
-  // accumulator's type, for the gradient in a_dst. It has no gradient
+  // out[d, h] = sum over the edges e of row d of alpha[e, h] * x[indices[e], h], plus bias[h],
+  // which is [H, C]; lse: the logarithm of the softmax's denominator, -inf for an empty row;
+  // positive, where it is wanted: the part of out with positive scores [rows, H, C] and then its
+  // share of the softmax [rows, H], flat, in the accumulator's type, for the gradient in a_dst. It
+  // has no gradient
   m.def(
       "neighbor_attention(Tensor x, Tensor? a_src, Tensor? a_dst, Tensor? a_edge, Tensor? seed, "
       "Tensor indptr, Tensor indices, Tensor? edge_ids=None, Tensor? t_indptr=None, Tensor? "
       "t_indices=None, Tensor? t_edge_ids=None, float negative_slope=0.2, float dropout=0.0, int "
-      "promises=0, bool want_positive=False) -> (Tensor out, Tensor lse, Tensor positive)");
-  // The gradients in x, a_src, a_dst and a_edge; wanted: bit i for the i-th of them, those unwanted
-  // have no elements
+      "promises=0, bool want_positive=False, Tensor? bias=None) -> (Tensor out, Tensor lse, Tensor "
+      "positive)");
+  // The gradients in x, a_src, a_dst and a_edge (that in bias is a sum of grad); wanted: bit i for
+  // the i-th of them, those unwanted have no elements
   m.def(
       "neighbor_attention_grad(Tensor grad, Tensor? grad_lse, Tensor out, Tensor lse, Tensor x, "
       "Tensor? a_src, Tensor? a_dst, Tensor? a_edge, Tensor? seed, Tensor indptr, Tensor indices, "
       "Tensor? edge_ids=None, Tensor? t_indptr=None, Tensor? t_indices=None, Tensor? "
       "t_edge_ids=None, float negative_slope=0.2, float dropout=0.0, int promises=0, int "
-      "wanted=15, Tensor? positive=None) "
+      "wanted=15, Tensor? positive=None, Tensor? bias=None) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
   // Softmax of scores [edges, H] over the edges of each row
   m.def(

@@ -46,11 +46,13 @@ __global__ void __launch_bounds__(32 * kWarps) attend_stats(const __grid_constan
   const T* const grad = static_cast<const T*>(a.grad) + row * a.grad_stride + head * a.channels;
   const int64_t at = (row * a.heads + head) * a.channels;
   const T* const out = static_cast<const T*>(a.out) + at;
+  const T* const bias = a.bias ? static_cast<const T*>(a.bias) + head * a.channels : nullptr;
   const Acc* const positive = a.grad_dst ? static_cast<const Acc*>(a.positive) + at : nullptr;
   Acc dot = 0, positive_dot = 0;
   for (int64_t c = static_cast<int64_t>(part) * kVec; there && c < a.channels;
        c += static_cast<int64_t>(kVec) << part_bits) {
     dot += part_of_dot<T>(grad + c, out + c, a.channels - c, a.vector);
+    if (bias) dot -= part_of_dot<T>(grad + c, bias + c, a.channels - c, a.vector);
     if (positive) positive_dot += part_of_dot<T>(grad + c, positive + c, a.channels - c, a.vector);
   }
   for (int distance = 1; distance < 1 << part_bits; distance *= 2) {

@@ -55,7 +55,17 @@ Dtype tag() {
                                      : Dtype::bf16;
 }
 
-enum class Op { sum, mean, max, min, grad };
+template <class T>
+T from_double(double v) {
+  return narrow<T>(static_cast<typename Math<T>::Acc>(v));
+}
+// Of Op::affine, where the bias of column f is f % 5.
+template <class T>
+T factor_of(int64_t row) {
+  return from_double<T>(1 + static_cast<double>(row % 3) / 2);
+}
+
+enum class Op { sum, mean, max, min, grad, affine };
 
 template <class T>
 struct Result {
@@ -107,6 +117,15 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   args.out = result.out.data();
   if (extreme)
     args.arg_out = v.wide_offsets ? static_cast<void*>(result.arg.data()) : narrow_arg.data();
+  std::vector<T> scale(rows), bias(std::max<int64_t>(features, 8) + 8);
+  T* above = bias.data();
+  while (reinterpret_cast<uintptr_t>(above) % 16) ++above;
+  if (op == Op::affine) {
+    for (int64_t row = 0; row < rows; ++row) scale[row] = factor_of<T>(row);
+    for (int64_t f = 0; f < features; ++f) above[f] = from_double<T>(f % 5);
+    args.scale = scale.data();
+    args.bias = above;
+  }
   args.reduce = op == Op::mean  ? Reduce::mean
                 : op == Op::max ? Reduce::max
                 : op == Op::min ? Reduce::min
@@ -116,6 +135,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.checked = facts.planned = v.planned;
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
+  facts.taken = op == Op::grad;
+  facts.ids = with_ids;
   int64_t longest = 0;
   for (int64_t row = 0; row < rows; ++row)
     longest = std::max(longest, indptr[row + 1] - indptr[row]);
@@ -127,11 +148,13 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   const int width =
       pick_load_bytes(tag<T>(), reinterpret_cast<uint64_t>(x), features * bytes, features * bytes);
   AggregateLauncher* const launcher =
-      op == Op::grad ? launch_extreme_grad
-      : extreme      ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
-                     : (weight.empty() ? launch_sum : launch_weighted_sum);
+      op == Op::grad     ? launch_extreme_grad
+      : op == Op::affine ? launch_affine
+      : extreme          ? (weight.empty() ? launch_extreme : launch_weighted_extreme)
+                         : (weight.empty() ? launch_sum : launch_weighted_sum);
   facts.most_warps = most_warps(launcher, width, args);
-  facts.plain = (op == Op::sum || op == Op::mean) && weight.empty() && takes_vectors(width, args);
+  facts.plain = (op == Op::affine || ((op == Op::sum || op == Op::mean) && weight.empty())) &&
+                takes_vectors(width, args);
   facts.narrow = launcher == launch_sum && takes_narrow(tag<T>(), width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
@@ -145,17 +168,15 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   args.hub_count = numbers.data();
   args.starts = numbers.data() + layout.starts;
   args.hubs = numbers.data() + layout.hubs;
+  args.taken = reinterpret_cast<unsigned*>(base + plan.taken_at);
+  args.marked = reinterpret_cast<unsigned*>(base + plan.marked_at);
+  args.taken_words = plan.taken_words;
   if (plan.hubs) args.partial = base + plan.partial_at;
   if (plan.hubs && extreme)
     args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
   if (rows > 0 && launcher(tag<T>(), plan, args, nullptr) != cudaSuccess) simt::fail("no launch");
   if (!v.wide_offsets) std::copy(narrow_arg.begin(), narrow_arg.end(), result.arg.begin());
   return result;
-}
-
-template <class T>
-T from_double(double v) {
-  return narrow<T>(static_cast<typename Math<T>::Acc>(v));
 }
 
 // Row by row in double, with the first NaN or the first extreme.
@@ -182,6 +203,7 @@ Result<T> reference(const Graph& g, const std::vector<T>& x, int64_t features,
       }
       const int64_t degree = g.indptr[row + 1] - g.indptr[row], at = row * features + f;
       if (op == Op::mean && degree > 0) sum /= static_cast<double>(degree);
+      if (op == Op::affine) sum = sum * widen(factor_of<T>(row)) + static_cast<double>(f % 5);
       if (extreme) sum = degree == 0 ? 0 : op == Op::min ? -best : best;
       result.out[at] = from_double<T>(sum);
       if (extreme) result.arg[at] = chosen;
@@ -238,15 +260,25 @@ void check(int kind, int64_t features, std::mt19937& random) {
   const auto edges = static_cast<int64_t>(g.indices.size());
   const bool bad_edges = edges > 0 && random() % 4 == 0;
   if (bad_edges) g.indices[random() % edges] = random() % 2 ? -1 : g.columns + 5;
-  std::vector<T> x(g.columns * features), weight;
+  std::vector<T> x(g.columns * features), weights;
+  const std::vector<T> none;
   for (auto& value : x) value = from_double<T>(static_cast<int>(random() % 7) - 3);
   if (random() % 2)
     for (int64_t e = 0; e < edges; ++e)
-      weight.push_back(from_double<T>(static_cast<int>(random() % 3) - 1));
+      weights.push_back(from_double<T>(static_cast<int>(random() % 3) - 1));
   if (random() % 4 == 0 && !x.empty()) x[random() % x.size()] = from_double<T>(NAN);
+  // Of the edges of a source one for each feature, as max and min choose; or none.
+  std::vector<std::vector<int64_t>> of_source(g.columns);
+  for (int64_t e = 0; e < edges; ++e)
+    if (static_cast<uint64_t>(g.indices[e]) < static_cast<uint64_t>(g.columns))
+      of_source[g.indices[e]].push_back(g.ids.empty() ? e : g.ids[e]);
   std::vector<int64_t> arg(g.columns * features);
-  for (auto& id : arg) id = edges > 0 ? static_cast<int64_t>(random() % edges) : -1;
-  const auto variant = [&] {
+  for (size_t i = 0; i < arg.size(); ++i) {
+    const auto& choice = of_source[i / features];
+    arg[i] = choice.empty() || random() % 20 == 0 ? (random() % 2 ? -1 : edges)
+                                                  : choice[random() % choice.size()];
+  }
+  const auto variant = [&](Op op) {
     Variant v;
     v.wide_offsets = random() % 3 == 0;
     v.wide_indices = random() % 4 == 0;
@@ -255,21 +287,24 @@ void check(int kind, int64_t features, std::mt19937& random) {
     v.offset = random() % 2 ? static_cast<int64_t>(random() % 4) : 0;
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
+    if (op == Op::affine) v.wide_indices = false, v.offset = 0;
     v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
                 static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
     return v;
   };
-  for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad}) {
+  for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad, Op::affine}) {
+    if (op == Op::affine && (sizeof(T) == 8 || features * sizeof(T) % 16)) continue;
+    const std::vector<T>& weight = op == Op::affine ? none : weights;
     const std::string what = "op " + std::to_string(static_cast<int>(op)) + ", graph " +
                              std::to_string(kind) + ", features " + std::to_string(features);
-    const auto first = run(g, x, features, weight, op, arg, variant(), random);
+    const auto first = run(g, x, features, weight, op, arg, variant(op), random);
     same((what + ": values").c_str(), first, reference(g, x, features, weight, op, arg),
          op == Op::mean);
     // Values whose sums round: bits must not depend on how the work is dealt.
     std::vector<T> rough = x;
     for (auto& value : rough) value = from_double<T>(widen(value) * 0.3 + 1e-3 * (random() % 1000));
-    const auto one = run(g, rough, features, weight, op, arg, variant(), random);
-    const auto two = run(g, rough, features, weight, op, arg, variant(), random);
+    const auto one = run(g, rough, features, weight, op, arg, variant(op), random);
+    const auto two = run(g, rough, features, weight, op, arg, variant(op), random);
     same((what + ": bits").c_str(), two, one);
   }
 }

@@ -143,6 +143,7 @@ int main() {
     f.a_src = p.terms & 1 ? a_src.at : nullptr, f.a_src_stride = p.heads;
     f.a_dst = p.terms & 2 ? a_dst.at : nullptr, f.a_dst_stride = p.heads;
     f.scores = scores;
+    f.bias = p.terms & 8 ? att.at : nullptr;
     f.out = out.at, f.lse = lse.at;
     const Walk forward(p, csr, vector, attended_partial(p.heads, p.channels, true), true);
     f.hubs = forward.hubs;
@@ -157,10 +158,11 @@ int main() {
       simt::fail("keeping the positive part changes the result");
 
     const Memory stats(p.rows * p.heads * 4 * wide), kept_dst(p.rows * p.heads * size);
-    check(launch_stats(dtype,
-                       {p.rows, p.heads, p.channels, grad.at, width, out.at, lse.at, grad_lse.at,
-                        f.a_dst, p.heads, vector, stats.at, positive.at, kept_dst.at, p.slope},
-                       nullptr));
+    check(launch_stats(
+        dtype,
+        {p.rows, p.heads, p.channels, grad.at, width, out.at, f.bias, lse.at, grad_lse.at, f.a_dst,
+         p.heads, vector, stats.at, positive.at, kept_dst.at, p.slope},
+        nullptr));
     const Memory grad_x(p.columns * width * size), grad_src(p.columns * p.heads * size);
     const Memory grad_dst(p.rows * p.heads * size), grad_edge(p.edges * p.heads * size);
     BackwardArgs b{};

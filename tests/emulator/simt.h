@@ -245,6 +245,15 @@ inline unsigned __reduce_or_sync(unsigned, unsigned value) {
   for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]);
   return result;
 }
+template <class T>
+unsigned __match_any_sync(unsigned, T value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  const uint64_t* const all = simt::meet(simt::Collective::reduce, bits);
+  unsigned same = 0;
+  for (int i = 0; i < 32; ++i) same |= static_cast<unsigned>(all[i] == bits) << i;
+  return same;
+}
 inline void __syncwarp() { simt::meet(simt::Collective::sync, 0); }
 inline void __syncthreads() { simt::barrier(false); }
 inline bool __syncthreads_or(bool vote) {

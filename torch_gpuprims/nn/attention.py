@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional
 
 from ..aggregate import neighbor_aggregate
-from ..attention import edge_softmax, gatv2_score, neighbor_attention
-from ..attention_grad import EdgeView, dropout_factors
+from ..attention import attend, edge_softmax, gatv2_score
+from ..attention_edges import EdgeView, dropout_factors
 from ..graph import Graph
 from ._edges import (
     Edges,
@@ -18,7 +18,7 @@ from ._edges import (
     given_edges,
     with_attention_loops,
 )
-from ._linear import add_bias, glorot_linear, set_lazy_error, two_products
+from ._linear import glorot_linear, set_lazy_error, two_products
 
 _FILLS = ("mean", "add", "sum", "min", "max")
 
@@ -109,11 +109,21 @@ class _Attention(torch.nn.Module):
             return 0.0, None
         return dropout, torch.randint(2**63 - 1, (), dtype=torch.int64, device=x.device)
 
-    def _finish(self, out: torch.Tensor, x_dst: torch.Tensor | None) -> torch.Tensor:
+    def _attend(
+        self, hidden: torch.Tensor, graph: Graph, terms: tuple[torch.Tensor | None, ...], slope: float,
+        dropout: float, seed: torch.Tensor | None, x_dst: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """The layer's result. The kernel adds the bias where it is the last thing to happen and is not
+        rounded once more: adding it later would read and write the result again."""
+        bias, res = self.bias, self.res if x_dst is not None else None
+        wide = self.concat and res is None and hidden.dtype.itemsize > 2
+        if wide and bias is not None and bias.dtype == hidden.dtype:
+            inside = bias.view(hidden.shape[1:])
+            return attend(hidden, graph, terms, slope, dropout, seed, inside).flatten(1)
+        out = attend(hidden, graph, terms, slope, dropout, seed)
         out = out.flatten(1) if self.concat else out.mean(1)
-        if self.res is not None and x_dst is not None:
-            out = out + self.res(destination_rows(self, x_dst, out.shape[0]))
-        return out if self.bias is None else add_bias(out, self.bias)
+        out = out if res is None else out + res(destination_rows(self, x_dst, out.shape[0]))
+        return out if bias is None else out + bias.to(out.dtype)
 
     def _weights(
         self, graph: Graph, origin: torch.Tensor | None, scores: torch.Tensor, dropout: float,
@@ -222,17 +232,8 @@ class GATConv(_Attention):
             assert a_edge is not None
             a_edge = a_edge.to(hidden.dtype)
         dropout, seed = self._seed(hidden)
-        out = neighbor_attention(
-            hidden,
-            looped,
-            a_src,
-            a_dst,
-            a_edge,
-            negative_slope=self.negative_slope,
-            dropout=dropout,
-            seed=seed,
-        )
-        out = self._finish(out, x_dst)
+        terms = a_src, a_dst, a_edge
+        out = self._attend(hidden, looped, terms, self.negative_slope, dropout, seed, x_dst)
         if not return_attention_weights:
             return out
         view = EdgeView(looped.csr)
@@ -295,8 +296,7 @@ class GATv2Conv(_Attention):
             left, right, self.att[0].to(left.dtype), looped, edge, negative_slope=self.negative_slope
         )
         dropout, seed = self._seed(left)
-        out = neighbor_attention(left, looped, a_edge=scores, negative_slope=1.0, dropout=dropout, seed=seed)
-        out = self._finish(out, x_dst)
+        out = self._attend(left, looped, (None, None, scores), 1.0, dropout, seed, x_dst)
         if not return_attention_weights:
             return out
         return out, self._weights(looped, origin, scores, dropout, seed)

@@ -2,7 +2,7 @@
 
 import torch
 
-from ..aggregate import neighbor_aggregate
+from ..aggregate import affine_sum, neighbor_aggregate
 from ..graph import Graph
 from ._edges import Edges, as_graph, given_edges, values_of
 from ._linear import set_lazy_error
@@ -68,9 +68,8 @@ class GCNConv(torch.nn.Module):
         graph, weight, scale = self._normalized(edges, edge_weight, self.lin.weight.dtype)
         hidden = self.lin(x) if x.layout == torch.strided else torch.sparse.mm(x, self.lin.weight.t())
         if scale is not None:
-            scale = scale.to(hidden.dtype)[:, None]  # under autocast hidden is narrower
-            out = neighbor_aggregate(hidden * scale, graph)
-            return out * scale if self.bias is None else torch.addcmul(self.bias.to(out.dtype), out, scale)
+            scale = scale.to(hidden.dtype)  # under autocast hidden is narrower
+            return affine_sum(hidden * scale[:, None], graph, scale, self.bias)
         out = neighbor_aggregate(hidden, graph, None if weight is None else weight.to(hidden.dtype))
         return out if self.bias is None else out + self.bias.to(out.dtype)
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
 from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
-from ._linear import add_linear, set_lazy_error
+from ._linear import add_linear, apply_linear, set_lazy_error
 
 #: PyG's names beside ours.
 _NAMES = {"add": "sum", **{name: name for name in REDUCE}}
@@ -93,7 +93,7 @@ class SAGEConv(torch.nn.Module):
         else:
             weight = values_of(given, x_src)
             parts = [neighbor_aggregate(x_src, graph, weight, reduce) for reduce in self.reduce]
-            out = self.lin_l(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
+            out = apply_linear(self.lin_l, parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
             out = add_linear(out, destination_rows(self, x_dst, out.shape[0]), self.lin_r)
         return functional.normalize(out, dim=-1) if self.normalize else out

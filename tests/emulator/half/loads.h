@@ -10,6 +10,10 @@ T __ldg(const T* at) {
   return *at;
 }
 template <class T>
+T __ldcs(const T* at) {
+  return __ldg(at);
+}
+template <class T>
 void __stcs(T* at, T value) {
   if (reinterpret_cast<uintptr_t>(at) % sizeof(T)) simt::fail("a vector store is misaligned");
   *at = value;
