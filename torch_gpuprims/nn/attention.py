@@ -122,7 +122,8 @@ class _Attention(torch.nn.Module):
             return attend(hidden, graph, terms, slope, dropout, seed, inside).flatten(1)
         out = attend(hidden, graph, terms, slope, dropout, seed)
         out = out.flatten(1) if self.concat else out.mean(1)
-        out = out if res is None else out + res(destination_rows(self, x_dst, out.shape[0]))
+        if res is not None and x_dst is not None:
+            out = out + res(destination_rows(self, x_dst, out.shape[0]))
         return out if bias is None else out + bias.to(out.dtype)
 
     def _weights(
