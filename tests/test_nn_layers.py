@@ -124,7 +124,7 @@ def test_values_of_a_matrix_are_edge_weights(aggr, layout, device):
     agree(*pair("GCNConv", WIDTH, 8, device=device), x, matrix)
     for width in (8, 20):  # the linear layer before the sum, and after
         agree(*pair("SAGEConv", WIDTH, width, aggr, device=device), x, matrix)
-    gin = [where.GINConv(torch.nn.Identity(), aggr=aggr) for where in (geometric, nn)]
+    gin = [where.GINConv(torch.nn.Identity(), aggr=aggr).to(device) for where in (geometric, nn)]
     torch.testing.assert_close(gin[1](x, matrix), gin[0](x, matrix))
     ours = nn.NeighborAggregation(aggr)
     expected = ours(x, matrix)
