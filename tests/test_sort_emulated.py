@@ -7,7 +7,7 @@ from emulate import HERE, ROOT, compile_program, on_the_host, run
 
 pytestmark = on_the_host
 
-KERNELS = ("warp_row", "block_row", "sweep", "coded", "segments")
+KERNELS = ("warp_row", "block_row", "sweep", "coded", "parts", "segments")
 #: The emulator has a dynamic_memory of its own.
 EXTERN = "extern __shared__ __align__(16) unsigned char dynamic_memory[];"
 

@@ -106,18 +106,58 @@ __device__ __forceinline__ bool sort_digits(const SortArgs& args, int64_t r, con
   return exact || !__syncthreads_or(wrong);
 }
 
+// Sorts a row by buckets; false: it is not for them, and nothing has been written.
+template <class B, class Word, int kThreads, int kItems>
+__device__ __forceinline__ bool sort_buckets(const SortArgs& args, int64_t r, const RowSpan& row) {
+  B buckets(args, dynamic_memory);
+  const int t = threadIdx.x, n = static_cast<int>(row.n);
+  const Word* const from = Elements<Word>{args}.input() + row.start;
+  const RowSpan kept = kept_span(args, r, row);
+  __syncthreads();  // the row before this one has been read
+  Word key[kItems];
+  const int other = t < n ? t : n - 1;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const int at = i * kThreads + t;
+    key[i] = from[at < n ? at : other];  // any key: it is not counted
+  }
+  buckets.clear();
+  const OrderParams<Word> codec = buckets.codec();
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) key[i] = codec.encode(key[i]);
+  if (!buckets.measure(key)) {  // all are equal
+    const Outputs<Word> to(args, kept);
+#pragma unroll 4
+    for (int i = t; i < kept.n; i += kThreads) to.put(i, from[i], i);
+    return true;
+  }
+  if (!buckets.arrange(key, n)) return false;
+  buckets.write(n, row, kept);
+  return true;
+}
+
+// Are whole elements compared, and wide enough that they seldom repeat?
+template <class Word>
+__device__ __forceinline__ bool for_buckets(const SortArgs& args) {
+  return args.bytes == sizeof(Word) && args.begin_bit == 0 &&
+         args.end_bit == static_cast<int>(sizeof(Word)) * 8;
+}
+
+template <class Word, bool kSide, int kThreads, int kItems>
+using RowBuckets = Buckets<Word, std::conditional_t<kSide, uint16_t, void>, kThreads, kItems>;
+
 // Word: a key in a register, 32 or 64 bits; kSide: 16-bit indices beside the keys.
 template <class Word, bool kSide, int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     sort_block(const __grid_constant__ SortArgs args, bool digits) {
-  using B = Buckets<Word, kSide, kThreads, kItems>;
+  using B = RowBuckets<Word, kSide, kThreads, kItems>;
   constexpr int kPause = 8;  // rows that are not tried after one that is not for buckets
   const int64_t rows = row_count(args);
-  int pause = digits || args.exact || !B::fit(args) ? INT_MAX : 0;
+  int pause = digits || args.exact || !for_buckets<Word>(args) ? INT_MAX : 0;
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const RowSpan row = row_span(args, r);
     if (pause == 0) {
-      if (B(args, dynamic_memory).sort(r, row)) continue;
+      if (sort_buckets<B, Word, kThreads, kItems>(args, r, row)) continue;
       pause = kPause;
     } else {
       --pause;
@@ -142,7 +182,7 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
   using T = Tile<kThreads, kItems>;
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
   shape.smem = std::max(T::bytes(sizeof(Word)) + (kSide ? T::kSize * 2 : 0),
-                        Buckets<Word, kSide, kThreads, kItems>::kBytes);
+                        RowBuckets<Word, kSide, kThreads, kItems>::kBytes);
   return launch(sort_block<Word, kSide, kThreads, kItems>, shape, stream, args, by_digits());
 }
 

@@ -1,10 +1,10 @@
-// A block's row, sorted by buckets of one to three keys on average. A sample of the row tells how
-// many of its keys lie in each of many cells of equal width between its least and its greatest one;
-// a cell gets as many buckets as it has samples, of equal width within it. So a key's bucket is
-// found without a search, and buckets are in the keys' order. One pass counts them, one scatters
-// the keys, in any order within a bucket, and then each key counts those of its bucket that come
-// before it. Equal keys are told apart by their places, so nothing depends on the order in which
-// atomics are served. Rows that repeat few keys overfill buckets: those are left to the caller.
+// A block's keys, sorted by buckets of one to three keys on average. A sample of them tells how
+// many lie in each of many cells of equal width between the least and the greatest one; a cell gets
+// as many buckets as it has samples, of equal width within it. So a key's bucket is found without a
+// search, and buckets are in the keys' order. One pass counts them, one scatters the keys, in any
+// order within a bucket, and then each key counts those of its bucket that come before it. Equal
+// keys are told apart by their indices, so nothing depends on the order in which atomics are
+// served. Few keys that repeat a lot overfill buckets: those are left to the caller.
 #pragma once
 #include "sort/outputs.cuh"
 
@@ -25,13 +25,17 @@ __device__ __forceinline__ Word warp_least(Word word) {
   }
 }
 
-template <class Word, bool kSide, int kThreads, int kItems>
+// Side: what moves beside a key. uint16_t: its place among the keys as they came; uint32_t: an
+// index that the caller puts there; void: nothing.
+template <class Word, class Side, int kThreads, int kItems>
 struct Buckets {
+  static constexpr bool kSide = !std::is_void_v<Side>, kGiven = std::is_same_v<Side, uint32_t>;
+  using Index = std::conditional_t<kSide, Side, uint16_t>;
   static constexpr int kSize = kThreads * kItems, kWarps = kThreads / 32;
   static constexpr int kCellBits = kThreads == 1024 ? 11 : kThreads == 512 ? 10 : 9;
   static constexpr int kCells = 1 << kCellBits, kCellsEach = kCells / kThreads;
   // What shared memory has room for, beside the largest row.
-  static constexpr int kCount = kItems > sort_tuning::kBlockItems ? kSize / 8 * 3 : kSize;
+  static constexpr int kCount = kItems > sort_tuning::kBlockItems ? 12288 : kSize;
   // Ends of buckets, two a word. A thread sums up an odd number of words: no bank conflicts.
   static constexpr int kEndWords = kCount / 2 + 1, kEach = kCount / 2 / kThreads + 1;
   static constexpr int kBatch = 4, kStep = 3;            // keys compared at a time
@@ -40,15 +44,15 @@ struct Buckets {
   static constexpr uint32_t kCrowd = kLargest / 2;       // of the first kBatch keys a thread
   static constexpr uint32_t kTooMany = 1u << 21;
   static_assert(kEach % 2 == 1 && kCells % kThreads == 0 && kCount <= 32768 && kSize <= 32768);
-  static constexpr int kBytes =
-      kKeys * static_cast<int>(sizeof(Word)) + (kEndWords + kCells) * 4 + (kSide ? kSize * 2 : 0);
+  static constexpr int kBytes = kKeys * static_cast<int>(sizeof(Word)) + (kEndWords + kCells) * 4 +
+                                (kSide ? kSize * static_cast<int>(sizeof(Index)) : 0);
 
   const SortArgs& args;
   const int t = threadIdx.x, lane = threadIdx.x % 32;
   Word* const keys;
   uint32_t* const ends;
   uint32_t* const cells;  // samples; then the first bucket, and in the lower half their number
-  uint16_t* const order;
+  Index* const order;
   Word least = 0;
   int shift = 0;
 
@@ -57,24 +61,45 @@ struct Buckets {
         keys(reinterpret_cast<Word*>(memory)),
         ends(reinterpret_cast<uint32_t*>(keys + kKeys)),
         cells(ends + kEndWords),
-        order(reinterpret_cast<uint16_t*>(cells + kCells)) {}
+        order(reinterpret_cast<Index*>(cells + kCells)) {}
 
-  // Are whole elements compared, and wide enough that they seldom repeat?
-  static __device__ __forceinline__ bool fit(const SortArgs& args) {
-    return args.bytes == sizeof(Word) && args.begin_bit == 0 &&
-           args.end_bit == static_cast<int>(sizeof(Word)) * 8;
+  __device__ __forceinline__ OrderParams<Word> codec() const {
+    OrderParams<Word> codec = Elements<Word>{args}.order();
+    codec.lossless = !kSide;  // which the compiler does not know
+    return codec;
   }
 
-  // False: the row is not one for buckets, and nothing has been written. All threads.
-  __device__ __forceinline__ bool sort(int64_t r, const RowSpan& row) {
-    const int n = static_cast<int>(row.n), left = n - t;  // item i is there if i * kThreads < left
-    __syncthreads();                                      // the row before this one has been read
-    Word key[kItems];
-    load(key, row, n);
-    if (!measure(key)) {
-      copy(row, kept_span(args, r, row));
-      return true;
+  // Before keys are measured and arranged; all threads, as with everything here.
+  __device__ __forceinline__ void clear() const {
+    for (int i = t; i < kEndWords + kCells; i += kThreads) ends[i] = 0;
+  }
+
+  // The least key, and how far the others can be shifted; false: all are the same.
+  __device__ __forceinline__ bool measure(const Word (&key)[kItems]) {
+    __shared__ Word bounds[2][32];
+    Word low = ~Word(0), high = 0;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      low = key[i] < low ? key[i] : low;
+      high = key[i] > high ? key[i] : high;
     }
+    low = warp_least(low), high = ~warp_least(~high);
+    if (lane == 0) bounds[0][t / 32] = low, bounds[1][t / 32] = high;
+    __syncthreads();
+    least = warp_least(bounds[0][lane % kWarps]);
+    const Word range = ~warp_least(~bounds[1][lane % kWarps]) - least;
+    if constexpr (sizeof(Word) == 8)
+      shift = __clzll(static_cast<long long>(range | 1));
+    else
+      shift = __clz(static_cast<int>(range | 1));
+    if (t == 0) shared_shift() = shift;
+    return range != 0;
+  }
+
+  // Puts n keys, of which thread t has numbers t, t + kThreads ..., into their buckets in shared
+  // memory. What is behind them is any of them. False: they are not for buckets.
+  __device__ __forceinline__ bool arrange(const Word (&key)[kItems], int n) {
+    const int left = n - t;  // item i is there if i * kThreads < left
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kItems; ++i)  // each fourth, of which kThreads apart are different ones
@@ -95,70 +120,73 @@ struct Buckets {
     __syncthreads();
     if (!add_up(n)) return false;
     __syncthreads();
+    uint32_t places[kGiven ? kItems / 2 : 1];  // two a word
     batches(key, n, [&](int i, const uint32_t (&b)[kBatch]) {
       uint32_t to[kBatch];
 #pragma unroll
       for (int k = 0; k < kBatch; ++k) to[k] = take(b[k], (i + k) * kThreads < left);
 #pragma unroll
-      for (int k = 0; k < kBatch; ++k)
+      for (int k = 0; k < kBatch; ++k) {
+        if constexpr (kGiven)
+          places[(i + k) / 2] = k % 2 ? places[(i + k) / 2] | to[k] << 16 : to[k];
         if ((i + k) * kThreads < left) {
           keys[to[k]] = key[i + k];
-          if (kSide) order[to[k]] = static_cast<uint16_t>((i + k) * kThreads + t);
+          if (kSide && !kGiven) order[to[k]] = static_cast<Index>((i + k) * kThreads + t);
         }
+      }
       return true;
     });
+    if constexpr (kGiven) move_given(places, left);
     if (t < kKeys - kSize) keys[n + t] = ~Word(0);
     __syncthreads();
-    write(n, row, kept_span(args, r, row));
     return true;
   }
 
- private:
-  __device__ __forceinline__ OrderParams<Word> codec() const {
-    OrderParams<Word> codec = Elements<Word>{args}.order();
-    codec.lossless = !kSide;  // which the compiler does not know
-    return codec;
-  }
-
-  __device__ __forceinline__ void load(Word (&key)[kItems], const RowSpan& row, int n) const {
+  // Each key counts those of its bucket that come before it, and is written there. `row`: whose
+  // elements they are; `kept`: where they go, and how many.
+  __device__ __forceinline__ void write(int n, const RowSpan& row, const RowSpan& kept) const {
     const OrderParams<Word> codec = this->codec();
+    const Outputs<Word> to(args, kept);
     const Word* const from = Elements<Word>{args}.input() + row.start;
-    const int other = t < n ? t : n - 1;
+    const uint16_t* const end = reinterpret_cast<const uint16_t*>(ends);
+    // Keys of which the element's bits are to be fetched. Integers have none; two may be fetched.
+    const Word zero = codec.sign ^ codec.invert, nan = codec.mask ^ codec.invert;
+#pragma unroll 1
+    for (int i = t; i < n; i += kThreads) {
+      const Word key = keys[i];
+      const uint32_t b = bucket(key) >> 16;
+      const int first = end[b - 1], last = end[b];
+      const uint32_t mine = kSide ? order[i] : i;
+      uint32_t rank = first, same = 0;
+#pragma unroll 1
+      for (int j = first; j < last; j += kStep)  // keys behind the bucket are greater
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      const int at = i * kThreads + t;
-      key[i] = from[at < n ? at : other];  // any key: it is not counted
+        for (int s = 0; s < kStep; ++s) count(rank, same, keys[j + s], key);
+      if (same > 1) {
+#pragma unroll 1
+        for (int j = first; j < last; ++j)
+          rank += keys[j] == key && (kSide ? order[j] : static_cast<uint32_t>(j)) < mine;
+      }
+      if (rank < static_cast<uint64_t>(kept.n))
+        to.put(rank, kSide && (key == zero || key == nan) ? from[mine] : codec.decode(key), mine);
     }
-    for (int i = t; i < kEndWords + kCells; i += kThreads) ends[i] = 0;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) key[i] = codec.encode(key[i]);
   }
 
+ private:
   static __device__ __forceinline__ int& shared_shift() {
     __shared__ int shift;
     return shift;
   }
 
-  // The row's least key, and how far its other keys can be shifted; false: all are the same.
-  __device__ __forceinline__ bool measure(const Word (&key)[kItems]) {
-    __shared__ Word bounds[2][32];
-    Word low = ~Word(0), high = 0;
+  // Given indices follow their keys.
+  __device__ __forceinline__ void move_given(const uint32_t* places, int left) const {
+    Index index[kItems];
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-      low = key[i] < low ? key[i] : low;
-      high = key[i] > high ? key[i] : high;
-    }
-    low = warp_least(low), high = ~warp_least(~high);
-    if (lane == 0) bounds[0][t / 32] = low, bounds[1][t / 32] = high;
+    for (int i = 0; i < kItems; ++i) index[i] = order[i * kThreads + t];
     __syncthreads();
-    least = warp_least(bounds[0][lane % kWarps]);
-    const Word range = ~warp_least(~bounds[1][lane % kWarps]) - least;
-    if constexpr (sizeof(Word) == 8)
-      shift = __clzll(static_cast<long long>(range | 1));
-    else
-      shift = __clz(static_cast<int>(range | 1));
-    if (t == 0) shared_shift() = shift;
-    return range != 0;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i)
+      if (i * kThreads < left) order[places[i / 2] >> (i % 2 * 16) & 0xffff] = index[i];
   }
 
   // Where a key lies between the row's least one and the power of two behind its greatest one.
@@ -258,40 +286,6 @@ struct Buckets {
       sum = middle + (two >> 16);
     }
     return true;
-  }
-
-  __device__ __forceinline__ void copy(const RowSpan& row, const RowSpan& kept) const {
-    const Outputs<Word> to(args, kept);
-    const Word* const from = Elements<Word>{args}.input() + row.start;
-#pragma unroll 4
-    for (int i = t; i < kept.n; i += kThreads) to.put(i, from[i], i);
-  }
-
-  // Each key counts those of its bucket that come before it.
-  __device__ __forceinline__ void write(int n, const RowSpan& row, const RowSpan& kept) const {
-    const OrderParams<Word> codec = this->codec();
-    const Outputs<Word> to(args, kept);
-    const Word* const from = Elements<Word>{args}.input() + row.start;
-    const uint16_t* const end = reinterpret_cast<const uint16_t*>(ends);
-    // Keys of which the element's bits are to be fetched. Integers have none; two may be fetched.
-    const Word zero = codec.sign ^ codec.invert, nan = codec.mask ^ codec.invert;
-#pragma unroll 1
-    for (int i = t; i < n; i += kThreads) {
-      const Word key = keys[i];
-      const uint32_t b = bucket(key) >> 16;
-      const int first = end[b - 1], last = end[b], mine = kSide ? order[i] : i;
-      uint32_t rank = first, same = 0;
-#pragma unroll 1
-      for (int j = first; j < last; j += kStep)  // keys behind the bucket are greater
-#pragma unroll
-        for (int s = 0; s < kStep; ++s) count(rank, same, keys[j + s], key);
-      if (same > 1) {
-#pragma unroll 1
-        for (int j = first; j < last; ++j) rank += keys[j] == key && (kSide ? order[j] : j) < mine;
-      }
-      if (rank < static_cast<uint64_t>(kept.n))
-        to.put(rank, kSide && (key == zero || key == nan) ? from[mine] : codec.decode(key), mine);
-    }
   }
 
   static __device__ __forceinline__ void count(uint32_t& less, uint32_t& same, Word other,

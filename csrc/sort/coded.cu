@@ -3,22 +3,20 @@
 // (finish.cuh). Rows that this is not for - sorted ones, keys that are equal to many others, a
 // sample that misled - are left to the passes by the keys' own digits.
 #include "common/launch.h"
+#include "sort/count.cuh"
 #include "sort/finish.cuh"
 
 namespace gpuprims {
 namespace {
-
-constexpr int kCountThreads = 512;
 
 // Counts of the digits of codes, and whether a row is sorted.
 template <class Key>
 __global__ void __launch_bounds__(kCountThreads, 3)
     sort_count_codes(const __grid_constant__ SweepArgs args, int code_bits) {
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
-  constexpr int kVectors = 4, kEach = 16 / sizeof(Key);
   __shared__ uint32_t counts[2][kDigits];
   __shared__ __align__(16) uint32_t cells[kCodeCells];
-  const int t = threadIdx.x, lane = t & 31;
+  const int t = threadIdx.x;
   for (int i = t; i < 2 * kDigits; i += kCountThreads) counts[0][i] = 0;
   cudaGridDependencySynchronize();
   const Elements<Key> elements{args.sort};
@@ -41,65 +39,15 @@ __global__ void __launch_bounds__(kCountThreads, 3)
     const Coder coder(cells, table);
     __syncthreads();
     const Key* const row = elements.input() + place.span.start;
-    bool falls = false, rises = false;
-    const auto look = [&](Word before, Word key) {
-      falls |= key < before;
-      rises |= keys_alone ? key > before : key >= before;
-    };
+    Trend trend;
     const auto count = [&](Word key) {
       const uint32_t code = coder.of(key) >> shift;
       atomicAdd(&counts[0][low.of(code)], 1u);
       if (args.passes > 1) atomicAdd(&counts[1][high.of(code)], 1u);
     };
-    const auto one = [&](int64_t i) {
-      const Word key = elements.key(row[i]);
-      if (i > 0) look(elements.key(row[i - 1]), key);
-      count(key);
-    };
-    int64_t from = (16 - reinterpret_cast<uintptr_t>(row + begin) % 16) % 16 / sizeof(Key) + begin;
-    if (from > stop) from = stop;
-    const int64_t vectors = (stop - from) / kEach;
-    if (begin + t < from) one(begin + t);
-    if (from + vectors * kEach + t < stop) one(from + vectors * kEach + t);
-    for (int64_t v = 0; v < vectors; v += kVectors * kCountThreads) {
-      uint4 raw[kVectors];
-#pragma unroll
-      for (int b = 0; b < kVectors; ++b) {
-        const int64_t at = v + b * kCountThreads + t;
-        raw[b] =
-            at < vectors ? reinterpret_cast<const uint4*>(row + from)[at] : make_uint4(0, 0, 0, 0);
-      }
-      const bool open = __any_sync(~0u, !(falls && rises));
-#pragma unroll
-      for (int b = 0; b < kVectors; ++b) {
-        const int64_t at = v + b * kCountThreads + t;
-        const uint32_t word[4] = {raw[b].x, raw[b].y, raw[b].z, raw[b].w};
-        Word keys[kEach];
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) {
-          if constexpr (sizeof(Key) == 8)
-            keys[e] = elements.key(static_cast<uint64_t>(word[2 * e + 1]) << 32 | word[2 * e]);
-          else
-            keys[e] = elements.key(word[e]);
-        }
-        if (open) {
-          Word before = __shfl_sync(~0u, keys[kEach - 1], lane - 1);
-          const int64_t i = from + at * kEach;
-          if (at < vectors) {
-            if (lane == 0 && i > 0) before = elements.key(row[i - 1]);
-            if (i > 0) look(before, keys[0]);
-#pragma unroll
-            for (int e = 1; e < kEach; ++e) look(keys[e - 1], keys[e]);
-          }
-        }
-        if (at >= vectors) continue;
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) count(keys[e]);
-      }
-    }
-    RowState* const state = args.space.state + place.row;
-    if (__any_sync(~0u, falls) && lane == 0) state->not_sorted = 1;
-    if (__any_sync(~0u, rises) && lane == 0) state->not_reversed = 1;
+    const auto encode = [&](Key bits) { return elements.key(bits); };
+    read_span<Key, Word>(row, begin, stop, keys_alone, encode, count, trend);
+    trend.tell(args.space.state[place.row]);
     __syncthreads();
     unsigned long long* const sums = reinterpret_cast<unsigned long long*>(args.space.counts) +
                                      place.row * args.passes * kDigits;
@@ -381,8 +329,8 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
                               cudaStream_t stream) {
   if (sort.bytes == 4 && !plan.packed) return cudaErrorNotSupported;  // does not pay
   SweepArgs args{
-      sort,      space,         plan.tiles_per_row, plan.tiles,       plan.tile, plan.code_passes,
-      plan.side, plan.in_place, plan.mend,          plan.wide_status, 0};
+      sort,      space,         plan.tiles_per_row, plan.tiles,      plan.tile, plan.code_passes,
+      plan.side, plan.in_place, plan.mend,          plan.wide_status};
   args.space.counts = space.code_counts;
   const int threads = plan.sample_threads, samples = plan.samples;
   const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));

@@ -17,20 +17,80 @@ struct Trend {
     rises |= keys_alone ? key > before : key >= before;
   }
   __device__ __forceinline__ bool settled() const { return falls && rises; }
+  __device__ __forceinline__ void tell(RowState& state) const {
+    if (__any_sync(~0u, falls) && threadIdx.x % 32 == 0) state.not_sorted = 1;
+    if (__any_sync(~0u, rises) && threadIdx.x % 32 == 0) state.not_reversed = 1;
+  }
 };
+
+// Counts the keys of elements `begin` to `stop` of a row, in whole vectors where they are aligned,
+// and looks at their order.
+template <class Key, class Word, class Encode, class Count>
+__device__ __forceinline__ void read_span(const Key* row, int64_t begin, int64_t stop,
+                                          bool keys_alone, const Encode& encode, const Count& count,
+                                          Trend& trend) {
+  constexpr int kEach = 16 / sizeof(Key), kVectors = 4;
+  const int t = threadIdx.x, lane = t & 31;
+  const auto one = [&](int64_t i) {
+    const Word key = encode(row[i]);
+    if (i > 0) trend.look(Word{encode(row[i - 1])}, key, keys_alone);
+    count(key);
+  };
+  int64_t from = (16 - reinterpret_cast<uintptr_t>(row + begin) % 16) % 16 / sizeof(Key) + begin;
+  if (from > stop) from = stop;
+  const int64_t vectors = (stop - from) / kEach;
+  if (begin + t < from) one(begin + t);
+  if (from + vectors * kEach + t < stop) one(from + vectors * kEach + t);
+  for (int64_t v = 0; v < vectors; v += kVectors * kCountThreads) {
+    uint4 raw[kVectors];
+#pragma unroll
+    for (int b = 0; b < kVectors; ++b) {
+      const int64_t at = v + b * kCountThreads + t;
+      raw[b] =
+          at < vectors ? reinterpret_cast<const uint4*>(row + from)[at] : make_uint4(0, 0, 0, 0);
+    }
+    const bool look = __any_sync(~0u, !trend.settled());
+#pragma unroll
+    for (int b = 0; b < kVectors; ++b) {
+      const int64_t at = v + b * kCountThreads + t;
+      const uint32_t word[4] = {raw[b].x, raw[b].y, raw[b].z, raw[b].w};
+      Word keys[kEach];
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        if constexpr (sizeof(Key) == 8)
+          keys[e] = encode(static_cast<uint64_t>(word[2 * e + 1]) << 32 | word[2 * e]);
+        else
+          keys[e] =
+              encode(static_cast<Key>(word[e * sizeof(Key) / 4] >> (e * sizeof(Key) % 4 * 8)));
+      }
+      if (look) {
+        Word before = __shfl_sync(~0u, keys[kEach - 1], lane - 1);
+        const int64_t i = from + at * kEach;
+        if (at < vectors) {
+          if (lane == 0 && i > 0) before = encode(row[i - 1]);
+          if (i > 0) trend.look(before, keys[0], keys_alone);
+#pragma unroll
+          for (int e = 1; e < kEach; ++e) trend.look(keys[e - 1], keys[e], keys_alone);
+        }
+      }
+      if (at >= vectors) continue;
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) count(keys[e]);
+    }
+  }
+}
 
 template <class Key, class Word>
 __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     sort_count(const __grid_constant__ SweepArgs args,
                const __grid_constant__ OrderParams<Word> order) {
-  constexpr int kThreads = kCountThreads, kPasses = sizeof(Key), kVectors = 4;
-  constexpr int kEach = 16 / sizeof(Key);
+  constexpr int kThreads = kCountThreads, kPasses = sizeof(Key);
   __shared__ uint32_t counts[kPasses][kDigits];
-  const int t = threadIdx.x, lane = t & 31;
+  const int t = threadIdx.x;
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
   cudaGridDependencySynchronize();
-  if (args.after_codes && !*args.space.left) return;
+  if (args.rest && !*args.space.left) return;
   const int64_t tiles = tile_count(args);
   const Key* const input = static_cast<const Key*>(args.sort.input);
   const bool keys_alone = !args.sort.indices;
@@ -54,59 +114,13 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     int64_t stop = begin + (end - tile) * args.tile;
     if (stop > n) stop = n;
     tile += (stop - begin + args.tile - 1) / args.tile;
-    if (args.after_codes && !args.left(place.row)) continue;
+    if (args.rest && !args.left(place.row)) continue;
     const Key* const row = input + place.span.start;
     Trend trend;
-    const auto one = [&](int64_t i) {
-      const Word key = order.encode(row[i]);
-      if (i > 0) trend.look(order.encode(row[i - 1]), key, keys_alone);
-      count(key);
-    };
-    int64_t from = (16 - reinterpret_cast<uintptr_t>(row + begin) % 16) % 16 / sizeof(Key) + begin;
-    if (from > stop) from = stop;
-    const int64_t vectors = (stop - from) / kEach;
-    if (begin + t < from) one(begin + t);
-    if (from + vectors * kEach + t < stop) one(from + vectors * kEach + t);
-    for (int64_t v = 0; v < vectors; v += kVectors * kThreads) {
-      uint4 raw[kVectors];
-#pragma unroll
-      for (int b = 0; b < kVectors; ++b) {
-        const int64_t at = v + b * kThreads + t;
-        raw[b] =
-            at < vectors ? reinterpret_cast<const uint4*>(row + from)[at] : make_uint4(0, 0, 0, 0);
-      }
-      const bool look = __any_sync(~0u, !trend.settled());
-#pragma unroll
-      for (int b = 0; b < kVectors; ++b) {
-        const int64_t at = v + b * kThreads + t;
-        const uint32_t word[4] = {raw[b].x, raw[b].y, raw[b].z, raw[b].w};
-        Word keys[kEach];
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) {
-          if constexpr (sizeof(Key) == 8)
-            keys[e] = order.encode(static_cast<uint64_t>(word[2 * e + 1]) << 32 | word[2 * e]);
-          else
-            keys[e] = order.encode(
-                static_cast<Key>(word[e * sizeof(Key) / 4] >> (e * sizeof(Key) % 4 * 8)));
-        }
-        if (look) {
-          Word before = __shfl_sync(~0u, keys[kEach - 1], lane - 1);
-          const int64_t i = from + at * kEach;
-          if (at < vectors) {
-            if (lane == 0 && i > 0) before = order.encode(row[i - 1]);
-            if (i > 0) trend.look(before, keys[0], keys_alone);
-#pragma unroll
-            for (int e = 1; e < kEach; ++e) trend.look(keys[e - 1], keys[e], keys_alone);
-          }
-        }
-        if (at >= vectors) continue;
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) count(keys[e]);
-      }
-    }
+    const auto encode = [&](Key bits) { return order.encode(bits); };
+    read_span<Key, Word>(row, begin, stop, keys_alone, encode, count, trend);
     RowState* const state = args.space.state + place.row;
-    if (__any_sync(~0u, trend.falls) && lane == 0) state->not_sorted = 1;
-    if (__any_sync(~0u, trend.rises) && lane == 0) state->not_reversed = 1;
+    trend.tell(*state);
     __syncthreads();
     unsigned long long* const sums = reinterpret_cast<unsigned long long*>(args.space.counts) +
                                      place.row * args.passes * kDigits;

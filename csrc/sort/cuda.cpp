@@ -1,4 +1,5 @@
 // Tensors -> plan -> launches.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -25,6 +26,15 @@ int code_bits() {
     return set ? std::atoi(set) : -1;
   }();
   return bits;
+}
+
+// GPUPRIMS_SORT_PARTS: parts that rows are sorted in; 0 for none.
+int row_parts() {
+  static const int parts = [] {
+    const char* const set = std::getenv("GPUPRIMS_SORT_PARTS");
+    return set ? std::min(std::atoi(set), kMaxParts) : -1;
+  }();
+  return parts;
 }
 
 SortAlgo forced_algo() {
@@ -61,7 +71,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       device_info(device).sms,
                       forced_algo(),
                       in_place,
-                      code_bits()};
+                      code_bits(),
+                      row_parts()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;

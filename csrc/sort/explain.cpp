@@ -26,6 +26,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
     std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
   else {
     char codes[40] = "";
+    if (p.parts) std::snprintf(codes, sizeof codes, "%d parts a row or ", p.parts);
     if (p.code_passes)
       std::snprintf(codes, sizeof codes, "%d by %d-bit codes or ", p.code_passes, p.code_bits);
     std::snprintf(detail, sizeof detail, "%lld tiles of %d, %sat most %d passes, %s",

@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
   for (int64_t chunk = blockIdx.x; chunk < chunks * args.sort.rows; chunk += gridDim.x) {
     const int64_t row = chunk / chunks;
     if (!coded(args, row)) {
-      if (threadIdx.x == 0) args.space.state[row].unfinished = kLeftByCodes, *args.space.left = 1;
+      if (threadIdx.x == 0) args.space.state[row].unfinished = kLeft, *args.space.left = 1;
       continue;
     }
     __syncthreads();
@@ -330,8 +330,7 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
       else
         write_binned<Record, kSide>(args.sort, Elements<uint64_t>{args.sort}, binned);
     }
-    if (full && threadIdx.x == 0)
-      args.space.state[row].unfinished = kLeftByCodes, *args.space.left = 1;
+    if (full && threadIdx.x == 0) args.space.state[row].unfinished = kLeft, *args.space.left = 1;
   }
 }
 

@@ -13,7 +13,7 @@ struct RowSpan {
 };
 
 // What the device finds out about a long row and decides for its passes.
-constexpr uint32_t kLeftByCodes = 2;
+constexpr uint32_t kLeft = 2;
 
 struct RowState {
   uint32_t not_sorted;    // some key is less than the one before it
@@ -21,7 +21,7 @@ struct RowState {
   uint16_t window;        // not 0: the first round sorts by the bits from this one up
   uint16_t narrow;        // not 0: keys vary in 32 bits at most, from number narrow - 1 up
   uint32_t unfinished;    // 1: the window was not enough; in place: the sorted keys are in A.
-                          // kLeftByCodes: the passes by codes left the row
+                          // kLeft: parts or passes by codes left the row
   uint8_t role[2][kMaxPasses];  // in each round
 };
 
@@ -63,6 +63,15 @@ struct CodeTable {
 
 static_assert(sizeof(CodeTable) <= kCodeTableBytes);
 
+// How a row is parted: part i has the keys from first[i] to below first[i + 1], in the order in
+// which every bit pattern has a key of its own.
+struct RowSplit {
+  uint32_t usable;  // 0: the row is not one for parts
+  uint32_t first[kMaxParts];
+};
+
+static_assert(sizeof(RowSplit) <= kRowSplitBytes);
+
 // Workspace of the device-wide sort.
 struct SweepSpace {
   void* keys[2] = {};          // A and B
@@ -75,7 +84,8 @@ struct SweepSpace {
   uint32_t* active = nullptr;  // [2][kMaxPasses]: some row may have this pass
   uint32_t* repeat = nullptr;  // some row is unfinished
   CodeTable* codes = nullptr;  // [rows]
-  uint32_t* left = nullptr;    // the passes by codes left some row
+  RowSplit* splits = nullptr;  // [rows]
+  uint32_t* left = nullptr;    // parts or passes by codes left some row
   uint32_t* code_next = nullptr;    // [2]: their next tile
   uint64_t* code_counts = nullptr;  // [rows][code passes][256]
   uint32_t* totals = nullptr;       // segments: {rows, tiles}
@@ -85,7 +95,11 @@ struct SweepSpace {
 
 cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
 cudaError_t launch_sort_block(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
-// The passes by codes; marks the rows that they leave to launch_sort_sweep's own.
+// Rows in parts; clears the first plan.clear_bytes, and marks the rows that are left to
+// launch_sort_sweep's own passes.
+cudaError_t launch_sort_parts(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
+                              cudaStream_t stream);
+// The passes by codes; the same.
 cudaError_t launch_sort_codes(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream);
 cudaError_t launch_sort_sweep(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,

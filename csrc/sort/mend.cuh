@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kMendThreads, kMendBlocksPerSm)
   __shared__ uint32_t listed[kRoom];
   __shared__ uint32_t count;
   cudaGridDependencySynchronize();
-  if (args.after_codes && !*args.space.left) return;
+  if (args.rest && !*args.space.left) return;
   const int64_t tiles = tile_count(args);
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const TilePlace place = tile_place(args, tile);

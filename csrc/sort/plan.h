@@ -25,6 +25,8 @@ constexpr int kDigits = 256;
 constexpr int kRowStateBytes = 32;
 constexpr int kCodeCells = 2048;
 constexpr int kCodeTableBytes = 32 + kCodeCells * 4;
+constexpr int kMaxParts = 12;
+constexpr int kRowSplitBytes = 64;
 constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
@@ -41,7 +43,11 @@ constexpr int64_t kCoded = 6'000'000;        // the fewest elements for them
 constexpr int64_t kOnePass = 256 * 2560;     // the longest row for one such pass
 constexpr int64_t kTwoPasses = 120'000'000;  // ... and for two: windows must hold buckets
 constexpr int64_t kBucket = 1600;            // records of one code, where there are two passes
-constexpr int kBlockItems = 16;              // a thread; 32 in the largest block
+constexpr int kPartItems = 24;               // of a part of a row, with 1,024 threads
+constexpr int64_t kPartSize = 1024 * kPartItems;
+constexpr int64_t kSplitSamples = 8192;  // of a row, which say where it is parted
+constexpr int64_t kParted = 1'500'000;   // the fewest elements for parts
+constexpr int kBlockItems = 16;          // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
@@ -63,6 +69,7 @@ struct SortProblem {
   SortAlgo forced = SortAlgo::automatic;
   bool in_place = false;  // keys alone, whose output is their input
   int code_bits = -1;     // of the codes that long rows are sorted by; 0: none; -1: as fits
+  int parts = -1;         // that rows are sorted in; 0: none; -1: as fits
 };
 
 struct SortPlan {
@@ -87,11 +94,17 @@ struct SortPlan {
   int samples = 0;      // of a row
   int sample_threads = 0;
   int64_t codes_at = 0, code_counts_at = 0;
+  int parts = 0;          // a block each sorts so many parts of a row first
+  int64_t part_grid = 0;  // such blocks
+  int64_t splits_at = 0;
   bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
   int64_t counts_at = 0, state_at = 0, next_at = 0, a_keys_at = 0, a_side_at = 0, b_keys_at = 0;
   int64_t workspace = 0;
   int64_t traffic = 0;  // bytes that move through device memory, at most
+
+  // Whether what comes before the passes by digits clears the workspace.
+  constexpr bool clears_itself() const { return parts || code_passes; }
 };
 
 constexpr int64_t sort_round_up(int64_t value, int64_t unit) {
@@ -151,6 +164,25 @@ inline void plan_codes(SortPlan& plan, const SortProblem& p, int64_t rows) {
   plan.chunks = sort_divide_up(p.n, chunk);
 }
 
+// Whether rows are sorted in parts, and in how many. A part is to fit, with five times the
+// deviation that the sample's quantiles have.
+inline void plan_parts(SortPlan& plan, const SortProblem& p, int64_t rows) {
+  namespace t = sort_tuning;
+  if (p.parts == 0 || dtype_bytes(p.dtype) != 4 || !p.indices || p.begin_bit != 0 ||
+      p.end_bit != 32 || p.n < t::kSplitSamples || p.n > kMaxParts * t::kPartSize)
+    return;
+  if (p.parts < 0 && (p.n < t::kCodedRow || rows * p.n < t::kParted)) return;
+  int64_t parts = std::max<int64_t>(2, p.parts);
+  const auto fits = [&] {  // (size - mean)^2 >= 25 parts / samples mean^2
+    const int64_t mean = p.n / parts, room = t::kPartSize - mean;
+    return room > 0 && room * room * t::kSplitSamples >= 25 * parts * mean * mean;
+  };
+  while (parts < kMaxParts && !fits()) ++parts;
+  if (p.parts < 0 && !fits()) return;
+  plan.parts = static_cast<int>(parts);
+  plan.part_grid = std::min<int64_t>(rows * parts, p.sms);
+}
+
 // Rows: how many the sweep's tables have room for; tiles: of all rows.
 inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles,
                        bool segments = false) {
@@ -166,7 +198,8 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.wide_status = p.n >= int64_t{1} << 30;
   plan.in_place = p.in_place;
   plan.mend = key == 8 && p.values && !p.in_place && p.begin_bit == 0 && p.end_bit == 64;
-  if (!segments) plan_codes(plan, p, rows);
+  if (!segments) plan_parts(plan, p, rows);
+  if (!segments && !plan.parts) plan_codes(plan, p, rows);
   const int64_t record = plan.packed ? 8 : key;
   // B holds records between passes: the outputs serve, where they are wide enough.
   plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;
@@ -182,6 +215,8 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.clear_bytes = at;
   plan.codes_at = at;
   if (plan.code_passes) at = sort_round_up(at + rows * kCodeTableBytes, 256);
+  plan.splits_at = at;
+  if (plan.parts) at = sort_round_up(at + rows * kRowSplitBytes, 256);
   plan.a_keys_at = at;
   at = sort_round_up(at + total * record, 256);
   plan.a_side_at = at;

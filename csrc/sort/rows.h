@@ -24,6 +24,7 @@ inline SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& arg
   space.status = base;
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
   space.codes = reinterpret_cast<CodeTable*>(base + plan.codes_at);
+  space.splits = reinterpret_cast<RowSplit*>(base + plan.splits_at);
   space.code_counts = reinterpret_cast<uint64_t*>(base + plan.code_counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
@@ -44,7 +45,7 @@ inline cudaError_t launch_sort_rows(const SortArgs& args, const SortPlan& plan, 
                                     int sms, cudaStream_t stream) {
   if (plan.algo == SortAlgo::warp_row) return launch_sort_warp(args, plan, stream);
   if (plan.algo == SortAlgo::block_row) return launch_sort_block(args, plan, stream);
-  if (!plan.code_passes)  // the passes by codes clear it themselves
+  if (!plan.clears_itself())
     if (const auto code = launch_clear(workspace, plan.clear_bytes, 4 * sms, stream)) return code;
   const SweepSpace space =
       space_at(static_cast<char*>(workspace), plan, args, args.wide_index ? 8 : 4);

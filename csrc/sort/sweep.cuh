@@ -10,7 +10,6 @@ constexpr int kThreads = sort_tuning::kSweepThreads;
 // The tile of a pass over records of so many bytes.
 template <class Record>
 using PassTile = Tile<sort_tuning::kSweepThreads, sort_tuning::sweep_items(sizeof(Record))>;
-
 // A row's role in a pass: 0 rests.
 enum Role : uint8_t {
   kFromInput = 1,
@@ -35,11 +34,12 @@ struct SweepArgs {
   bool in_place;
   bool mend;
   bool wide_status;
-  int after_codes;  // so many passes by codes came before, and the rows that they left are sorted
+  bool rest;   // others came before, and the rows that they left are sorted
+  int before;  // their passes with look-back
 
-  // Whether the passes by codes left a row.
+  // Whether they left a row.
   __device__ __forceinline__ bool left(int64_t row) const {
-    return space.state[row].unfinished & kLeftByCodes;
+    return space.state[row].unfinished & kLeft;
   }
 };
 

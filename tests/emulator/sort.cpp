@@ -69,6 +69,7 @@ SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& a
   space.status = base;
   space.counts = reinterpret_cast<uint64_t*>(base + plan.counts_at);
   space.codes = reinterpret_cast<CodeTable*>(base + plan.codes_at);
+  space.splits = reinterpret_cast<RowSplit*>(base + plan.splits_at);
   space.code_counts = reinterpret_cast<uint64_t*>(base + plan.code_counts_at);
   space.state = reinterpret_cast<RowState*>(base + plan.state_at);
   space.next = reinterpret_cast<uint32_t*>(base + plan.next_at);
@@ -110,7 +111,7 @@ std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int 
 struct Options {
   bool descending = false, indices = true, values = true, in_place = false;
   int index_bits = 64, begin = 0, end = 0, side = 0;
-  int code_bits = 0;
+  int code_bits = 0, parts = 0;
   SortAlgo forced = SortAlgo::automatic;
 };
 
@@ -125,7 +126,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
   SortPlan plan = plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2,
-                             o.forced, o.in_place, o.code_bits});
+                             o.forced, o.in_place, o.code_bits, o.parts});
   if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
@@ -152,7 +153,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
     std::vector<uint64_t> memory(plan.workspace / 8 + 2, 0xabababababababab);
     unsigned char* base = reinterpret_cast<unsigned char*>(memory.data());
     if (reinterpret_cast<uintptr_t>(base) % 16) base += 8;
-    if (!plan.code_passes) launch_clear(base, plan.clear_bytes, 3, nullptr);
+    if (!plan.clears_itself()) launch_clear(base, plan.clear_bytes, 3, nullptr);
     launch_sort_sweep(args, plan, space_at(base, plan, args, o.index_bits / 8), nullptr);
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -302,6 +303,18 @@ int main(int count, char** words) {
       check<uint64_t>(
           Dtype::u64, rows, n, data, seed,
           {.descending = falling, .indices = false, .code_bits = bits, .forced = sweep});
+    }
+  for (Data data : {Data::random, Data::normal, Data::heavy, Data::few, Data::equal, Data::sorted})
+    for (int parts : {2, 5}) {
+      const int64_t n = parts == 2 ? 20011 : 31005, rows = parts == 2 ? 2 : 1;
+      const bool falling = odd == (parts == 2);
+      check<float>(Dtype::f32, rows, n, data, seed,
+                   {.descending = falling, .parts = parts, .forced = SortAlgo::sweep});
+      check<int32_t>(Dtype::i32, rows, n, data, seed,
+                     {.descending = falling, .parts = parts, .forced = SortAlgo::sweep});
+      check<uint32_t>(
+          Dtype::u32, rows, n, data, seed,
+          {.descending = !falling, .index_bits = 32, .parts = parts, .forced = SortAlgo::sweep});
     }
   check_segments<int64_t>(Dtype::i64, {64, 20000, 300, 9000}, Data::alike, seed, false);
   check_segments<int32_t>(Dtype::i32, {5, 900, 3, 5000}, Data::random, seed, true);

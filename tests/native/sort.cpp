@@ -29,9 +29,9 @@ py::dict describe(const SortPlan& p) {
       "threads"_a = p.threads, "lanes"_a = p.lanes, "items"_a = p.items, "packed"_a = p.packed,
       "side"_a = p.side, "passes"_a = p.passes, "code_passes"_a = p.code_passes,
       "code_bits"_a = p.code_bits, "samples"_a = p.samples, "sample_threads"_a = p.sample_threads,
-      "chunks"_a = p.chunks, "tiles"_a = p.tiles, "wide_status"_a = p.wide_status,
-      "clear_bytes"_a = p.clear_bytes, "a_keys_at"_a = p.a_keys_at, "a_side_at"_a = p.a_side_at,
-      "workspace"_a = p.workspace, "traffic"_a = p.traffic);
+      "chunks"_a = p.chunks, "parts"_a = p.parts, "part_grid"_a = p.part_grid, "tiles"_a = p.tiles,
+      "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes, "a_keys_at"_a = p.a_keys_at,
+      "a_side_at"_a = p.a_side_at, "workspace"_a = p.workspace, "traffic"_a = p.traffic);
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, bool values, bool indices,
