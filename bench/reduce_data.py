@@ -1,6 +1,5 @@
 """The reductions' calls: ours, PyTorch's and torch.compile's of the same question."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -66,15 +65,11 @@ def theirs(x: torch.Tensor, op: str, dim: Any) -> Callable[[], Any]:
     return lambda: function(x)
 
 
-@functools.cache
-def _compiled(op: str, dim: Any) -> Callable[[torch.Tensor], Any]:
-    return torch.compile(torch_function(op, dim), dynamic=False)
-
-
 def compiled(x: torch.Tensor, op: str, dim: Any) -> Callable[[], Any] | None:
     """torch.compile's kernel for x, or None where it cannot make one."""
+    torch._dynamo.reset()  # its limit of recompiles counts the functions that share their code
     try:
-        function = _compiled(op, dim)
+        function = torch.compile(torch_function(op, dim), dynamic=False)
         function(x)
     except Exception as error:  # whatever the compiler of the machine dislikes
         print(f"torch.compile is left out: {type(error).__name__}: {str(error).splitlines()[0][:100]}")

@@ -289,11 +289,15 @@ def test_variance_is_accurate_far_from_zero(device: str) -> None:
                     gp.reduce(source, "var", dim).cpu().double(), want, rtol=tolerance, atol=0
                 )
         first = make((2, n), torch.float64, "cpu", n).float()
+        empty = first + 1e3
         first[:, 0] = 1e4  # an outlier where sums are shifted from
-        want = first.double().var(-1)
-        torch.testing.assert_close(
-            gp.reduce(first.to(device), "var", 1).cpu().double(), want, rtol=2e-5, atol=0
-        )
+        empty[:, : n // 8] = 0  # and nothing but what is far from the mean
+        for x in (first, empty):
+            want = x.double().var(-1)
+            for source, dim in ((x.to(device), 1), (x.t().contiguous().to(device), 0)):
+                torch.testing.assert_close(
+                    gp.reduce(source, "var", dim).cpu().double(), want, rtol=2e-5, atol=0
+                )
 
 
 def test_correction(device: str) -> None:

@@ -8,7 +8,8 @@ cudaError_t launch_additive(const ReduceArgs& args, const ReducePlan& plan, cuda
     if (args.dtype == Dtype::f32 && args.acc == Dtype::f64)
       return launch_floating<Additive<double>, float, ReduceFamily::additive, Dtype::f32>(
           args, plan, stream);
-    return launch_floats<Additive, ReduceFamily::additive>(args, plan, stream);
+    return launch_floats<Additive<double>, Additive<float>, ReduceFamily::additive>(args, plan,
+                                                                                    stream);
   }
   using Op = Additive<int64_t>;
   if (plan.algo == ReduceAlgo::packed_rows)

@@ -5,7 +5,8 @@ namespace gpuprims {
 
 cudaError_t launch_arg(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
   if (args.acc != Dtype::i64)
-    return launch_floats<ArgExtreme, ReduceFamily::arg>(args, plan, stream);
+    return launch_floats<ArgExtreme<double>, ArgExtreme<float>, ReduceFamily::arg>(args, plan,
+                                                                                   stream);
   if (plan.algo == ReduceAlgo::packed_rows)
     return launch_packed_rows<ArgExtreme<int64_t>, AnyInteger>(args, plan, stream);
   if (plan.algo != ReduceAlgo::long_rows)

@@ -88,7 +88,7 @@ inline ReduceProblem problem_for(const ReduceArgs& args, ReduceFamily family, in
   p.layout = args.layout;
   p.sms = sms;
   p.aligned = reinterpret_cast<uintptr_t>(args.input) % 16 == 0;
-  set_lanes(p, args.acc);
+  set_lanes(p, args.acc, args.indices);
   return p;
 }
 

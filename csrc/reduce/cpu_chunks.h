@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "reduce/ops.h"
+#include "reduce/cpu_spread.h"
 
 namespace gpuprims {
 namespace {  // the CPU sources include this

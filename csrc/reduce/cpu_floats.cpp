@@ -4,16 +4,8 @@
 namespace gpuprims {
 
 void reduce_floats(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
-  switch (args.dtype) {
-    case Dtype::f16:
-      return run_op<Half>(args, op, family);
-    case Dtype::bf16:
-      return run_op<BFloat16>(args, op, family);
-    case Dtype::f32:
-      return run_op<float>(args, op, family);
-    default:
-      return run_op<double>(args, op, family);
-  }
+  run_typed(args, op, family, Typed<Half>{Dtype::f16}, Typed<BFloat16>{Dtype::bf16},
+            Typed<float>{Dtype::f32}, Typed<double>{Dtype::f64});
 }
 
 }  // namespace gpuprims

@@ -1,27 +1,13 @@
-// Reductions of integers on the CPU.
+// Reductions of integers on the CPU, bool as uint8.
 #include "reduce/cpu_run.h"
 
 namespace gpuprims {
 
 void reduce_integers(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
-  switch (args.dtype) {
-    case Dtype::i8:
-      return run_op<int8_t>(args, op, family);
-    case Dtype::u16:
-      return run_op<uint16_t>(args, op, family);
-    case Dtype::i16:
-      return run_op<int16_t>(args, op, family);
-    case Dtype::u32:
-      return run_op<uint32_t>(args, op, family);
-    case Dtype::i32:
-      return run_op<int32_t>(args, op, family);
-    case Dtype::u64:
-      return run_op<uint64_t>(args, op, family);
-    case Dtype::i64:
-      return run_op<int64_t>(args, op, family);
-    default:
-      return run_op<uint8_t>(args, op, family);
-  }
+  run_typed(args, op, family, Typed<int8_t>{Dtype::i8}, Typed<uint8_t>{Dtype::u8},
+            Typed<uint8_t>{Dtype::boolean}, Typed<int16_t>{Dtype::i16}, Typed<uint16_t>{Dtype::u16},
+            Typed<int32_t>{Dtype::i32}, Typed<uint32_t>{Dtype::u32}, Typed<int64_t>{Dtype::i64},
+            Typed<uint64_t>{Dtype::u64});
 }
 
 }  // namespace gpuprims

@@ -238,20 +238,26 @@ struct CpuNonzero : CpuOrderless<T, CpuNonzero<T>, 80> {
   }
 };
 
-template <class T>
-struct CpuMoments : CpuOrderless<T, CpuMoments<T>, 128> {
+// Of floating-point values, whose states have an order all the same.
+template <class T, class Self, int kBytes>
+struct CpuOfFloats : CpuOrderless<T, Self, kBytes> {
   using A = ValueOf<T>;
-  using State = Spread<A>;
   static constexpr bool kFolds = false;
   template <class X>
   static constexpr int kLanes = kWidth<A>;
+  auto chunk(const T* x, int count, int64_t) const {
+    A wide[kWidened<T>];
+    return Self::of_values(values_of(x, count, wide), count);
+  }
+};
+
+template <class T>
+struct CpuMoments : CpuOfFloats<T, CpuMoments<T>, 128> {
+  using A = ValueOf<T>;
+  using State = Spread<A>;
   State identity() const { return {A(0), A(0), A(0), A(0)}; }
   State combine(const State& a, const State& b) const { return join(a, b); }
-  State chunk(const T* x, int count, int64_t) const {
-    A wide[kWidened<T>];
-    const A* const values = values_of(x, count, wide);
-    return GPUPRIMS_BEST(spread_chunk(values, count));
-  }
+  static State of_values(const A* x, int count) { return GPUPRIMS_BEST(spread_chunk(x, count)); }
   template <class X>
   void lines(const X* x, int64_t step, int count, int columns, State* out) const {
     GPUPRIMS_BEST(spread_lines<A>(x, step, count, columns, out));
@@ -259,20 +265,13 @@ struct CpuMoments : CpuOrderless<T, CpuMoments<T>, 128> {
 };
 
 template <class T>
-struct CpuLogSumExp : CpuOrderless<T, CpuLogSumExp<T>, 256> {
+struct CpuLogSumExp : CpuOfFloats<T, CpuLogSumExp<T>, 256> {
   using A = ValueOf<T>;
   using State = ScaledSum<A>;
-  static constexpr bool kFolds = false;
-  template <class X>
-  static constexpr int kLanes = kWidth<A>;
   LogSumExp<A> op;
   State identity() const { return op.identity(); }
   State combine(const State& a, const State& b) const { return op.combine(a, b); }
-  State chunk(const T* x, int count, int64_t) const {
-    A wide[kWidened<T>];
-    const A* const values = values_of(x, count, wide);
-    return GPUPRIMS_BEST(exp_chunk(values, count));
-  }
+  static State of_values(const A* x, int count) { return GPUPRIMS_BEST(exp_chunk(x, count)); }
   template <class X>
   void lines(const X* x, int64_t step, int count, int columns, State* out) const {
     A most[kTile], sum[kTile];
@@ -284,19 +283,19 @@ struct CpuLogSumExp : CpuOrderless<T, CpuLogSumExp<T>, 256> {
 template <class T>
 struct CpuStats {
   using A = ValueOf<T>;
-  using State = Summary<A>;
-  Stats<A> op;
-  State identity() const { return op.identity(); }
-  State combine(const State& a, const State& b) const { return op.combine(a, b); }
+  using State = PlacedSummary<A, Spread<A>>;
+  bool indices;  // otherwise positions are 0
+  State identity() const { return placed_identity<A, Spread<A>>(); }
+  State combine(const State& a, const State& b) const { return join_placed(a, b); }
   State chunk(const T* from, int count, int64_t base) const {
     A wide[kWidened<T>];
     const A* const x = values_of(from, count, wide);
     const A least = GPUPRIMS_BEST(extreme_chunk<true, A>(x, count));
     const A most = GPUPRIMS_BEST(extreme_chunk<false, A>(x, count));
     const int64_t nans = GPUPRIMS_BEST(nan_chunk(x, count));
-    const int64_t at_least = op.indices ? base + GPUPRIMS_BEST(find_chunk(x, count, least)) : 0;
-    const int64_t at_most = op.indices ? base + GPUPRIMS_BEST(find_chunk(x, count, most)) : 0;
-    return {GPUPRIMS_BEST(spread_chunk(x, count)), -least, most, nans, at_least, at_most};
+    const int64_t at_least = indices ? base + GPUPRIMS_BEST(find_chunk(x, count, least)) : 0;
+    const int64_t at_most = indices ? base + GPUPRIMS_BEST(find_chunk(x, count, most)) : 0;
+    return {{GPUPRIMS_BEST(spread_chunk(x, count)), -least, most, nans}, at_least, at_most};
   }
 };
 

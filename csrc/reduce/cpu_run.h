@@ -109,10 +109,10 @@ void run_floating(const ReduceArgs& args, ReduceFamily family) {
         args, CpuLogSumExp<T>{}, to(0, args.out_dtype, [](const ScaledSum<A>& s) {
           return s.s > A(0) || s.s != s.s ? s.m + std::log(s.s) : lowest_of<A>();
         }));
-  using S = Summary<A>;
+  using S = PlacedSummary<A, Spread<A>>;
   const Dtype dtype = args.out_dtype, whole = Dtype::i64;
   reduce_columns<T>(
-      args, CpuStats<T>{{args.indices}}, [&](const S* s, int count, int64_t at, int64_t step) {
+      args, CpuStats<T>{args.indices}, [&](const S* s, int count, int64_t at, int64_t step) {
         to(0, dtype, [](const S& x) { return -x.least + A(0); })(s, count, at, step);
         to(1, dtype, [](const S& x) { return x.most + A(0); })(s, count, at, step);
         to(2, dtype, [](const S& x) { return x.spread.mean; })(s, count, at, step);
@@ -144,6 +144,17 @@ void run_op(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
     return reduce_columns<T>(args, CpuArg<T>{least},
                              store(Dtype::i64, [](const auto& x) { return x.at; }));
   if constexpr (kFloating<T>) run_floating<T>(args, family);
+}
+
+template <class T>
+struct Typed {
+  Dtype dtype;
+};
+
+// As the type that its dtype is among.
+template <class... T>
+void run_typed(const ReduceArgs& args, ReduceOp op, ReduceFamily family, Typed<T>... types) {
+  ((args.dtype == types.dtype ? run_op<T>(args, op, family) : void()), ...);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // From a plan to the instance of a kernel.
 #pragma once
-#include "reduce/rows.cuh"
+#include "reduce/long_rows.cuh"
+#include "reduce/packed_rows.cuh"
 #include "reduce/strided.cuh"
 
 namespace gpuprims {
@@ -20,15 +21,15 @@ cudaError_t launch_floating(const ReduceArgs& args, const ReducePlan& plan, cuda
 }
 
 // float32, float64 and both 16-bit formats, accumulated in their own width or in float32.
-template <template <class> class Op, ReduceFamily family>
+template <class Wide, class Op, ReduceFamily family>
 cudaError_t launch_floats(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
   switch (args.dtype) {
     case Dtype::f64:
-      return launch_floating<Op<double>, double, family, Dtype::f64>(args, plan, stream);
+      return launch_floating<Wide, double, family, Dtype::f64>(args, plan, stream);
     case Dtype::f32:
-      return launch_floating<Op<float>, float, family, Dtype::f32>(args, plan, stream);
+      return launch_floating<Op, float, family, Dtype::f32>(args, plan, stream);
     default:
-      return launch_floating<Op<float>, Half16, family, Dtype::f16>(args, plan, stream);
+      return launch_floating<Op, Half16, family, Dtype::f16>(args, plan, stream);
   }
 }
 

@@ -1,5 +1,5 @@
 // Inner products, in the tree of sums.
-#include "reduce/rows.cuh"
+#include "reduce/long_rows.cuh"
 
 namespace gpuprims {
 

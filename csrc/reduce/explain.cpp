@@ -44,7 +44,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_reduce(
   problem.layout = layout;
   problem.sms = sms;
   problem.family = stats ? ReduceFamily::stats : family_of(static_cast<ReduceOp>(op));
-  set_lanes(problem, static_cast<Dtype>(acc));
+  set_lanes(problem, static_cast<Dtype>(acc), false);
   const ReducePlan p = plan_reduce(problem);
   const long long columns = layout.columns, n = layout.n;
   if (p.grid == 0) {

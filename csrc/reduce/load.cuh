@@ -65,6 +65,11 @@ __device__ __forceinline__ Value value_of(const Raw& raw, const Decode& d) {
   }
 }
 
+template <class Raw>
+__device__ __forceinline__ uint32_t skew_of(const Raw* row) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15);
+}
+
 struct alignas(16) Words {
   uint32_t w[4];
 };
@@ -144,16 +149,6 @@ __device__ __forceinline__ Pack<Raw> load_pack(const Raw* row, int64_t p, int64_
   return pack;
 }
 
-// Positions of vectors of V neighbours, `step` apart.
-template <int V>
-struct Neighbours {
-  uint32_t first;
-  int step;
-  __device__ __forceinline__ uint32_t operator()(int e) const {
-    return first + e / V * step + e % V;
-  }
-};
-
 template <class Op>
 constexpr bool kMirrors = false;
 template <class A>
@@ -166,94 +161,6 @@ __device__ __forceinline__ typename Op::Value element(const Raw& raw, const Deco
   typename Op::Value x = value_of<typename Op::Value>(raw, d);
   if constexpr (kMirrors<Op>) x = mirror(x, d);
   return x;
-}
-
-// The greatest of 16 bytes, or their sum: a few instructions a word, where one by one they are
-// twenty an element. False where they must be looked at one by one.
-template <class Op>
-__device__ __forceinline__ bool join_bytes(const Op& op, const Decode& d, const Words& v,
-                                           typename Op::Value& joined) {
-  using Value = typename Op::Value;
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<Op, Extreme<Value>>) {  // in unsigned order, as which "not 0" rises
-    const uint32_t turn = (d.is_signed ? 0x80808080u : 0u) ^ (d.flip ? 0xffffffffu : 0u);
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t word = v.w[i] ^ turn;
-      most = __vmaxu2(most, word & 0x00ff00ffu);
-      most = __vmaxu2(most, word >> 8 & 0x00ff00ffu);
-    }
-    most = max(most & 0xffu, most >> 16);
-    joined = element<Op>(Integer<1>{static_cast<uint8_t>(most ^ turn)}, d);
-    return true;
-  }
-  if constexpr (std::is_same_v<Op, Additive<Value>>) {
-    if (op.product || op.transform != Op::as_is || d.nonzero) return false;
-    int sum = 0;  // at most 4080: signs do not meet its top bit
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sum = d.is_signed ? __dp4a(static_cast<int>(v.w[i]), 0x01010101, sum)
-                        : static_cast<int>(__dp4a(v.w[i], 0x01010101u, static_cast<unsigned>(sum)));
-    joined = sum;
-    return true;
-  }
-#endif
-  return false;
-}
-
-template <class Op, class Raw, class Bundle>
-__device__ __forceinline__ void enter(const Op& op, const Decode& d, Bundle& bundle,
-                                      const Pack<Raw>& pack, uint32_t position) {
-  constexpr int V = kVector<Raw>;
-  if (pack.valid == 0) return;
-  if constexpr (std::is_same_v<Raw, Integer<1>>) {
-    typename Op::Value joined[1];
-    if (pack.valid == kAllValid && join_bytes(op, d, pack.words, joined[0])) {
-      bundle.add(op, joined, Neighbours<V>{position, 0}, kAllValid);
-      return;
-    }
-  }
-  typename Op::Value x[V];
-#pragma unroll
-  for (int e = 0; e < V; ++e) x[e] = element<Op>(pack.get(e), d);
-  const Neighbours<V> at{position, 0};
-  if (pack.valid == kAllValid) {
-    bundle.add(op, x, at, kAllValid);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < V; ++e)
-    if (!(pack.valid >> e & 1)) x[e] = op.pad();
-  bundle.add(op, x, at, pack.valid);
-}
-
-// Vectors that enter at once where all are whole; their places in a row decide that, and nothing
-// else, so that a row has the same bits everywhere.
-constexpr int kTogether = 4;
-template <class Op>
-constexpr bool kAdds = std::is_same_v<Op, Additive<typename Op::Value>>;  // gain nothing from it
-
-// `step` elements apart.
-template <class Op, class Raw, class Bundle>
-__device__ __forceinline__ void enter_together(const Op& op, const Decode& d, Bundle& bundle,
-                                               const Pack<Raw> (&packs)[kTogether],
-                                               uint32_t position, int step) {
-  constexpr int V = kVector<Raw>;
-  if constexpr (V <= 8 && !kAdds<Op>) {
-    uint32_t whole = kAllValid;
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) whole &= packs[i].valid;
-    if (whole == kAllValid) {
-      typename Op::Value x[kTogether * V];
-#pragma unroll
-      for (int e = 0; e < kTogether * V; ++e) x[e] = element<Op>(packs[e / V].get(e % V), d);
-      bundle.add(op, x, Neighbours<V>{position, step}, kAllValid);
-      return;
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kTogether; ++i) enter(op, d, bundle, packs[i], position + i * step);
 }
 
 }  // namespace gpuprims

@@ -4,7 +4,8 @@
 namespace gpuprims {
 
 cudaError_t launch_logsumexp(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
-  return launch_floats<LogSumExp, ReduceFamily::logsumexp>(args, plan, stream);
+  return launch_floats<LogSumExp<double>, LogSumExp<float>, ReduceFamily::logsumexp>(args, plan,
+                                                                                     stream);
 }
 
 }  // namespace gpuprims

@@ -119,7 +119,8 @@ constexpr uint32_t kAllValid = 0xffffffffu;
 
 // A Bundle has vectors of N elements enter, one or several (M elements) at a time: what is looked
 // at once costs less the more there are. `at` gives their positions in the chunk, which rise;
-// elements that are not valid hold pad().
+// elements that are not valid hold pad(). What it is closed with: where the chunk or piece begins,
+// and how many elements have entered, of all lanes where several share one.
 
 // Sums and products, in a tree where A is floating (integers give the same in any order).
 template <class A>
@@ -170,7 +171,7 @@ struct Additive {
       GPUPRIMS_UNROLL
       for (int e = 0; e < N; ++e) a[0] = op.combine(a[0], x[e]);
     }
-    GPUPRIMS_HD State close(const Additive& op, int64_t) {
+    GPUPRIMS_HD State close(const Additive& op, int64_t, int) {
       GPUPRIMS_UNROLL
       for (int d = kHeld / 2; d > 0; d /= 2) GPUPRIMS_UNROLL
       for (int e = 0; e < d; ++e) a[e] = op.combine(a[e], a[e + d]);
@@ -201,7 +202,7 @@ struct Extreme {
       for (int e = 1; e < M; ++e) most = greater_of(most, x[e]);
       best = greater_of(best, most);
     }
-    GPUPRIMS_HD State close(const Extreme&, int64_t) { return best; }
+    GPUPRIMS_HD State close(const Extreme&, int64_t, int) { return best; }
   };
 };
 
@@ -256,106 +257,7 @@ struct ArgExtreme {
       for (int e = M - 1; e >= 0; --e)
         if (x[e] == most || is_nan(x[e])) where = at(e);
     }
-    GPUPRIMS_HD State close(const ArgExtreme&, int64_t base) { return {best, base + where}; }
-  };
-};
-
-// Count, mean and sum of squared distances from it. The mean is the sum of two numbers, the second
-// below half an ulp of the first: means far from 0 are not rounded more coarsely than distances
-// between them. The count is a weight, whose rounding does not matter: the divisor of the result
-// is the extent itself.
-template <class A>
-struct Spread {
-  A n, mean, low, m2;
-};
-
-// a + b, and what rounding took from it (Knuth's TwoSum).
-template <class A>
-GPUPRIMS_HD void add_exactly(A a, A b, A& sum, A& rest) {
-  sum = a + b;
-  const A other = sum - a;
-  rest = (a - (sum - other)) + (b - other);
-}
-
-// Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance".
-template <class A>
-GPUPRIMS_HD Spread<A> join(const Spread<A>& a, const Spread<A>& b) {
-  if (b.n == A(0)) return a;
-  if (a.n == A(0)) return b;
-  const A n = a.n + b.n, delta = (b.mean - a.mean) + (b.low - a.low);
-  const A share = a.n == b.n ? A(0.5) : quotient(b.n, n);
-  Spread<A> r;
-  r.n = n;
-  r.m2 = a.m2 + b.m2 + delta * delta * (a.n * share);
-  if (is_finite(delta)) {
-    add_exactly(a.mean, a.low + delta * share, r.mean, r.low);
-  } else {
-    r.mean = a.mean * (A(1) - share) + b.mean * share;
-    r.low = A(0);
-  }
-  return r;
-}
-
-// Sums of x - k and of its square, k the mean of the first few elements: what cancels is bounded by
-// the number of elements in ulps, divided by the square of the few where they hold an outlier.
-template <class A>
-struct ShiftedSums {
-  int n;
-  A k, s, q;
-  GPUPRIMS_HD void begin() { n = 0, k = s = q = A(0); }
-  template <int N, int M>
-  GPUPRIMS_HD void add(const A (&x)[M], uint32_t valid) {
-    if (n == 0) {
-      A first = A(0), some = A(0);
-      GPUPRIMS_UNROLL
-      for (int e = 0; e < N; ++e) {
-        first += valid >> e & 1 ? x[e] * A(1.0 / N) : A(0);
-        some += valid >> e & 1 ? A(1.0 / N) : A(0);
-      }
-      if (valid != kAllValid && some > A(0)) first = quotient(first, some);
-      k = is_finite(first) ? first : A(0);
-    }
-    GPUPRIMS_UNROLL
-    for (int e = 0; e < M; ++e) {
-      const A d = valid >> e & 1 ? x[e] - k : A(0);
-      s += d;
-      q += d * d;
-    }
-    if (valid == kAllValid) {
-      n += M;
-    } else {
-      GPUPRIMS_UNROLL
-      for (int e = 0; e < M; ++e) n += valid >> e & 1;
-    }
-  }
-  GPUPRIMS_HD Spread<A> close() const {
-    if (n == 0) return {A(0), A(0), A(0), A(0)};
-    const A count = static_cast<A>(n), mean = quotient(s, count), m2 = q - s * mean;
-    Spread<A> r{count, k + mean, A(0), m2 < A(0) ? A(0) : m2};  // NaN stays NaN
-    if (is_finite(r.mean)) add_exactly(k, mean, r.mean, r.low);
-    return r;
-  }
-};
-
-template <class A>
-struct Moments {
-  using Value = A;
-  using State = Spread<A>;
-  static constexpr bool kTree = false;
-
-  GPUPRIMS_HD State identity() const { return {A(0), A(0), A(0), A(0)}; }
-  GPUPRIMS_HD Value pad() const { return A(0); }
-  GPUPRIMS_HD State combine(const State& a, const State& b) const { return join(a, b); }
-
-  template <int N, int = N>
-  struct Bundle {
-    ShiftedSums<A> sums;
-    GPUPRIMS_HD void begin(const Moments&, uint32_t) { sums.begin(); }
-    template <int M, class At>
-    GPUPRIMS_HD void add(const Moments&, A (&x)[M], const At&, uint32_t valid) {
-      sums.template add<N>(x, valid);
-    }
-    GPUPRIMS_HD State close(const Moments&, int64_t) { return sums.close(); }
+    GPUPRIMS_HD State close(const ArgExtreme&, int64_t base, int) { return {best, base + where}; }
   };
 };
 
@@ -396,89 +298,7 @@ struct LogSumExp {
       GPUPRIMS_UNROLL
       for (int e = 0; e < M; ++e) s += exp_of(x[e] - m);
     }
-    GPUPRIMS_HD State close(const LogSumExp&, int64_t) { return {m, s}; }
-  };
-};
-
-template <class A>
-struct Summary {
-  Spread<A> spread;
-  A least, most;  // least: mirrored, so that the greater one wins
-  int64_t nans, at_least, at_most;
-};
-
-template <class A>
-struct Stats {
-  using Value = A;
-  using State = Summary<A>;
-  static constexpr bool kTree = false;
-  bool indices = false;
-
-  GPUPRIMS_HD State identity() const {
-    constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
-    return {{A(0), A(0), A(0), A(0)}, lowest_of<A>(), lowest_of<A>(), 0, kNowhere, kNowhere};
-  }
-  GPUPRIMS_HD Value pad() const { return A(0); }
-  GPUPRIMS_HD State combine(const State& a, const State& b) const {
-    State r;
-    r.spread = join(a.spread, b.spread);
-    r.nans = a.nans + b.nans;
-    r.at_least = r.at_most = 0;
-    if (indices) {
-      const ArgExtreme<A> arg;
-      const auto least = arg.combine({a.least, a.at_least}, {b.least, b.at_least});
-      const auto most = arg.combine({a.most, a.at_most}, {b.most, b.at_most});
-      r.least = least.value, r.at_least = least.at;
-      r.most = most.value, r.at_most = most.at;
-    } else {
-      r.least = greater_of(a.least, b.least);
-      r.most = greater_of(a.most, b.most);
-    }
-    return r;
-  }
-
-  template <int N, int = N>
-  struct Bundle {
-    ShiftedSums<A> sums;
-    A least, most;
-    uint32_t nans, at_least, at_most;
-    GPUPRIMS_HD void begin(const Stats&, uint32_t first) {
-      sums.begin();
-      least = most = lowest_of<A>();
-      nans = 0;
-      at_least = at_most = first;
-    }
-    template <int M, class At>
-    GPUPRIMS_HD void add(const Stats& op, A (&x)[M], const At& at, uint32_t valid) {
-      sums.template add<N>(x, valid);
-      if (op.indices) {
-        GPUPRIMS_UNROLL
-        for (int e = 0; e < M; ++e) {
-          nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
-          if (!(valid >> e & 1)) continue;
-          const uint32_t p = at(e);
-          if (beats<A, uint32_t>(x[e], p, most, at_most)) most = x[e], at_most = p;
-          if (beats<A, uint32_t>(-x[e], p, least, at_least)) least = -x[e], at_least = p;
-        }
-        return;
-      }
-      A high = lowest_of<A>(), low = high;
-      GPUPRIMS_UNROLL
-      for (int e = 0; e < M; ++e) {
-        if (!(valid >> e & 1)) continue;
-        high = greater_of(high, x[e]);
-        low = greater_of(low, -x[e]);
-      }
-      most = greater_of(most, high);
-      least = greater_of(least, low);
-      if (is_nan(high)) {  // rare: otherwise there is none to be counted
-        GPUPRIMS_UNROLL
-        for (int e = 0; e < M; ++e) nans += is_nan(x[e]) ? 1 : 0;
-      }
-    }
-    GPUPRIMS_HD State close(const Stats&, int64_t base) {
-      return {sums.close(), least, most, nans, base + at_least, base + at_most};
-    }
+    GPUPRIMS_HD State close(const LogSumExp&, int64_t, int) { return {m, s}; }
   };
 };
 

@@ -93,7 +93,7 @@ struct ReducePlan {
 };
 
 // Of a partial result.
-constexpr int state_bytes(ReduceFamily family, Dtype acc) {
+constexpr int state_bytes(ReduceFamily family, Dtype acc, bool indices) {
   const int bytes = dtype_bytes(acc);
   switch (family) {
     case ReduceFamily::arg:
@@ -103,17 +103,17 @@ constexpr int state_bytes(ReduceFamily family, Dtype acc) {
     case ReduceFamily::logsumexp:
       return 2 * bytes;
     case ReduceFamily::stats:
-      return bytes == 4 ? 48 : 72;
+      return 6 * bytes + 8 + (indices ? 16 : 0);
     default:
       return bytes;
   }
 }
 
 // Which kernels there are for elements accumulated in `acc`.
-inline void set_lanes(ReduceProblem& p, Dtype acc) {
+inline void set_lanes(ReduceProblem& p, Dtype acc, bool indices) {
   p.acc = acc;
   p.short_rows = acc != Dtype::f64;  // not worth kernels of their own: a warp a row
-  p.state_bytes = state_bytes(p.family, acc);
+  p.state_bytes = state_bytes(p.family, acc, indices);
 }
 
 constexpr int reduce_vector(Dtype t) { return 16 / dtype_bytes(t); }

@@ -1,12 +1,11 @@
-// Combining accumulators across lanes, warps and blocks, and writing what comes out.
+// Combining accumulators across lanes, warps and blocks.
 #pragma once
-#include "reduce/load.cuh"
+#include "reduce/enter.cuh"
+#include "reduce/finish.cuh"
 
 namespace gpuprims {
 
 extern __shared__ __align__(16) unsigned char dynamic_memory[];
-
-constexpr uint32_t kWholeWarp = 0xffffffffu;
 
 template <class State>
 struct StateWords {
@@ -25,31 +24,58 @@ __device__ __forceinline__ State shuffle_down(const State& state, int distance) 
   return other;
 }
 
-template <class Op>
-__device__ __forceinline__ typename Op::State shuffle_down(const Op&,
-                                                           const typename Op::State& state,
-                                                           int distance) {
-  return shuffle_down(state, distance);
-}
-template <class A>
-__device__ __forceinline__ Summary<A> shuffle_down(const Stats<A>& op, const Summary<A>& state,
-                                                   int distance) {
-  if (op.indices) return shuffle_down(state, distance);
-  Summary<A> other{};
-  other.spread = shuffle_down(state.spread, distance);
-  other.least = __shfl_down_sync(kWholeWarp, state.least, distance);
-  other.most = __shfl_down_sync(kWholeWarp, state.most, distance);
-  other.nans = __shfl_down_sync(kWholeWarp, state.nans, distance);
-  return other;
-}
-
 // Halving over groups of `lanes` lanes; the first lane of a group has the result.
 template <class Op>
 __device__ __forceinline__ typename Op::State halve_lanes(const Op& op, typename Op::State state,
                                                           int lanes) {
 #pragma unroll 1
-  for (int d = lanes / 2; d > 0; d /= 2) state = op.combine(state, shuffle_down(op, state, d));
+  for (int d = lanes / 2; d > 0; d /= 2) state = op.combine(state, shuffle_down(state, d));
   return state;
+}
+
+template <class A>
+__device__ __forceinline__ A add_lanes(A x, int lanes) {
+  for (int d = lanes / 2; d > 0; d /= 2) x += __shfl_down_sync(kWholeWarp, x, d);
+  return x;
+}
+
+template <class A>
+__device__ __forceinline__ A greatest_lane(A x, int lanes) {
+  for (int d = lanes / 2; d > 0; d /= 2) x = greater_of(x, __shfl_down_sync(kWholeWarp, x, d));
+  return x;
+}
+
+template <class A>
+__device__ __forceinline__ void greatest_lane(A& x, uint32_t& at, int lanes) {
+  for (int d = lanes / 2; d > 0; d /= 2) {
+    const A other = __shfl_down_sync(kWholeWarp, x, d);
+    const uint32_t p = __shfl_down_sync(kWholeWarp, at, d);
+    if (beats<A, uint32_t>(other, p, x, at)) x = other, at = p;
+  }
+}
+
+// The state of `lanes` lanes' bundles, into which `count` elements have entered. Where they share a
+// k, sums are added as they are.
+template <class Op, class Bundle>
+__device__ __forceinline__ typename Op::State close_lanes(const Op& op, Bundle& bundle, int lanes,
+                                                          int64_t base, int count) {
+  if constexpr (requires { bundle.sums; }) {
+    bundle.sums.s = add_lanes(bundle.sums.s, lanes);
+    bundle.sums.q = add_lanes(bundle.sums.q, lanes);
+  }
+  if constexpr (requires { bundle.nans; })
+    if (__any_sync(kWholeWarp, bundle.nans)) bundle.nans = add_lanes(bundle.nans, lanes);
+  if constexpr (requires { bundle.at_most; }) {
+    greatest_lane(bundle.least, bundle.at_least, lanes);
+    greatest_lane(bundle.most, bundle.at_most, lanes);
+  } else if constexpr (requires { bundle.nans; }) {
+    bundle.least = greatest_lane(bundle.least, lanes);
+    bundle.most = greatest_lane(bundle.most, lanes);
+  }
+  if constexpr (requires { bundle.sums; })
+    return bundle.close(op, base, count);
+  else
+    return halve_lanes(op, bundle.close(op, base, count), lanes);
 }
 
 // Partial results go through L2, which all blocks share, in as few pieces as their size allows.
@@ -95,119 +121,10 @@ __device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks)
   return before == blocks - 1;
 }
 
-template <class A>
-__device__ __forceinline__ void store_as(void* out, Dtype dtype, int64_t at, A value) {
-  switch (dtype) {
-    case Dtype::f32:
-      static_cast<float*>(out)[at] = static_cast<float>(value);
-      break;
-    case Dtype::f64:
-      static_cast<double*>(out)[at] = static_cast<double>(value);
-      break;
-    case Dtype::f16:
-      static_cast<__half*>(out)[at] = __float2half_rn(static_cast<float>(value));
-      break;
-    case Dtype::bf16: {
-      const float wide = static_cast<float>(value);
-      uint32_t bits;
-      memcpy(&bits, &wide, sizeof bits);
-      // To nearest, ties to even, as the conversion of PyTorch; NaN stays NaN.
-      const uint32_t rounded = wide != wide ? 0x7fc0u : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-      static_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(rounded);
-      break;
-    }
-    case Dtype::boolean:
-      static_cast<uint8_t*>(out)[at] = static_cast<uint8_t>(static_cast<int64_t>(value) & 1);
-      break;
-    default:
-      switch (dtype_bytes(dtype)) {
-        case 1:
-          static_cast<uint8_t*>(out)[at] = static_cast<uint8_t>(static_cast<int64_t>(value));
-          break;
-        case 2:
-          static_cast<uint16_t*>(out)[at] = static_cast<uint16_t>(static_cast<int64_t>(value));
-          break;
-        case 4:
-          static_cast<uint32_t*>(out)[at] = static_cast<uint32_t>(static_cast<int64_t>(value));
-          break;
-        default:
-          static_cast<int64_t*>(out)[at] = static_cast<int64_t>(value);
-      }
-  }
-}
-
-template <class A>
-__device__ __forceinline__ A end_value(const ReduceArgs& args, A value) {
-  if (args.ending == Ending::divide || args.ending == Ending::divide_root)
-    value = value / static_cast<A>(args.divisor);
-  if (args.ending == Ending::root || args.ending == Ending::divide_root) value = sqrt(value);
-  return value;
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const Additive<A>&, const ReduceArgs& args, int64_t at,
-                                       const A& state) {
-  if constexpr (std::is_floating_point_v<A>) {
-    store_as(args.out[0], args.out_dtype, at, end_value(args, state));
-  } else {
-    if (args.ending == Ending::divide)  // the mean of integers, where a dtype was given
-      store_as(args.out[0], args.out_dtype, at, static_cast<double>(state) / args.divisor);
-    else
-      store_as(args.out[0], args.out_dtype, at, state);
-  }
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const Extreme<A>&, const ReduceArgs& args, int64_t at,
-                                       const A& state) {
-  if constexpr (std::is_floating_point_v<A>) {
-    Decode back = args.decode;
-    back.keep = ~uint64_t{0};
-    store_as(args.out[0], args.out_dtype, at, mirror(state, back) + A(0));  // -0.0 becomes +0.0
-  } else {
-    store_as(args.out[0], args.out_dtype, at, state ^ static_cast<A>(args.decode.flip));
-  }
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const ArgExtreme<A>&, const ReduceArgs& args, int64_t at,
-                                       const Placed<A>& state) {
-  static_cast<int64_t*>(args.out[0])[at] = state.at;
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const Moments<A>&, const ReduceArgs& args, int64_t at,
-                                       const Spread<A>& state) {
-  const A none = args.layout.n == 0 ? std::numeric_limits<A>::quiet_NaN() : A(0);
-  store_as(args.out[0], args.out_dtype, at, end_value(args, state.m2 + none));
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const LogSumExp<A>&, const ReduceArgs& args, int64_t at,
-                                       const ScaledSum<A>& state) {
-  const A value = state.s > A(0) || is_nan(state.s) ? state.m + log(state.s) : lowest_of<A>();
-  store_as(args.out[0], args.out_dtype, at, value);
-}
-
-template <class A>
-__device__ __forceinline__ void finish(const Stats<A>& op, const ReduceArgs& args, int64_t at,
-                                       const Summary<A>& state) {
-  store_as(args.out[0], args.out_dtype, at, -state.least + A(0));
-  store_as(args.out[1], args.out_dtype, at, state.most + A(0));
-  store_as(args.out[2], args.out_dtype, at, state.spread.mean);
-  store_as(args.out[3], args.out_dtype, at, end_value(args, state.spread.m2));
-  static_cast<int64_t*>(args.out[4])[at] = state.nans;
-  if (op.indices) {
-    static_cast<int64_t*>(args.out[5])[at] = state.at_least;
-    static_cast<int64_t*>(args.out[6])[at] = state.at_most;
-  }
-}
-
 template <class Op>
 __device__ __forceinline__ Op make_op(const ReduceArgs& args) {
   Op op;
   if constexpr (requires { op.product; }) op.product = args.product, op.transform = args.transform;
-  if constexpr (requires { op.indices; }) op.indices = args.indices;
   return op;
 }
 
@@ -215,7 +132,6 @@ __device__ __forceinline__ Op make_op(const ReduceArgs& args) {
 template <class Op>
 __device__ __forceinline__ bool is_plain(const Op& op) {
   if constexpr (requires { op.product; }) return !op.product && op.transform == Op::as_is;
-  if constexpr (requires { op.indices; }) return !op.indices;
   return true;
 }
 
@@ -282,5 +198,17 @@ __device__ __forceinline__ typename Op::State load_group(const Op& op, const voi
     for (int j = 0; j < kGroup; j += 2 * d) s[j] = op.combine(s[j], s[j + d]);
   return s[0];
 }
+
+// Kernels of Stats are asked for positions as well, but of float32, where these have kernels of
+// their own for the sake of the others' registers.
+template <class Op, class Raw>
+struct AlsoPlaced {
+  using Type = Op;
+};
+template <class A, class Raw>
+  requires(!std::is_same_v<Raw, float>)
+struct AlsoPlaced<Stats<A>, Raw> {
+  using Type = PlacedStats<A>;
+};
 
 }  // namespace gpuprims
