@@ -98,9 +98,7 @@ def affine_sum(
     """scale[d] * the sum of x [num_src, features] over the sources of d, + bias [features]. On CUDA, where no
     gradient is wanted and rows are whole vectors, in the pass of the sum."""
     added = bias if bias is None or torch.is_grad_enabled() else bias.detach()
-    alike = all(t is None or (t.dtype == x.dtype and t.data_ptr() % 16 == 0) for t in (x, added))
-    fits = alike and scale.dtype == x.dtype != torch.float64 and x.size(1) * x.itemsize % 16 == 0
-    if x.is_cuda and fits and graph.indices.dtype == torch.int32 and plain(x, scale, added):
+    if x.is_cuda and plain(x, scale, added) and _whole_vectors(x, graph, scale, added):
         _check_rows(x.size(0), graph)
         indptr, indices, edge_ids, plan = graph.walk()
         return torch.ops.gpuprims._neighbor_affine(
@@ -109,6 +107,15 @@ def affine_sum(
     out = neighbor_aggregate(x, graph)
     rows = scale.to(out.dtype)[:, None]
     return out * rows if bias is None else torch.addcmul(bias.to(out.dtype), out, rows)
+
+
+def _whole_vectors(x: torch.Tensor, graph: Graph, scale: torch.Tensor, bias: torch.Tensor | None) -> bool:
+    tensors = [x, scale] if bias is None else [x, scale, bias]
+    return (
+        all(t.dtype == x.dtype != torch.float64 and t.data_ptr() % 16 == 0 for t in tensors)
+        and x.size(1) * x.itemsize % 16 == 0
+        and graph.indices.dtype == torch.int32
+    )
 
 
 def _check_rows(rows: int, graph: Graph) -> None:
