@@ -101,7 +101,7 @@ def affine_sum(
     """scale[d] * the sum of x [num_src, features] over the sources of d, + bias [features]. On CUDA, where no
     gradient is wanted and rows are whole vectors, in the pass of the sum."""
     added = bias if bias is None or torch.is_grad_enabled() else bias.detach()
-    if x.is_cuda and plain(x, scale, added) and _fused(x, graph, scale, added):
+    if x.is_cuda and plain(x, scale, added) and _whole_vectors(x, graph, scale, added):
         _check_rows(x.size(0), graph)
         indptr, indices, edge_ids, plan = graph.walk()
         return torch.ops.gpuprims._neighbor_affine(
@@ -112,11 +112,14 @@ def affine_sum(
     return out * rows if bias is None else torch.addcmul(bias.to(out.dtype), out, rows)
 
 
-def _fused(x: torch.Tensor, graph: Graph, scale: torch.Tensor, bias: torch.Tensor | None) -> bool:
+def _whole_vectors(x: torch.Tensor, graph: Graph, scale: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """What the kernel of affine_sum is built for. Addresses are asked for: of no use to a tracer."""
-    alike = all(t is None or (t.dtype == x.dtype and t.data_ptr() % 16 == 0) for t in (x, bias))
-    whole = scale.dtype == x.dtype != torch.float64 and x.size(1) * x.itemsize % 16 == 0
-    return alike and whole and graph.indices.dtype == torch.int32
+    tensors = [x, scale] if bias is None else [x, scale, bias]
+    return (
+        all(t.dtype == x.dtype != torch.float64 and t.data_ptr() % 16 == 0 for t in tensors)
+        and x.size(1) * x.itemsize % 16 == 0
+        and graph.indices.dtype == torch.int32
+    )
 
 
 def _check_rows(rows: int, graph: Graph) -> None:

@@ -14,8 +14,6 @@ constexpr int64_t kWholeUnits = 16;  // and each is one group's
 
 constexpr int64_t kNarrowUnits = 32;  // a warp's, where features are narrow
 constexpr int64_t kSmallUnits = 160;  // of a multiprocessor, in graphs that are called small
-constexpr int kMostStagedLog = 2;     // log_ways
-constexpr int64_t kStagedBlocks = 1;  // of a multiprocessor
 constexpr int64_t kSmallRows = 64;    // and each group's of a multiprocessor's warps
 
 // What the environment forces, for timing variants side by side; results do not depend on it.
@@ -61,7 +59,7 @@ struct AggregateFacts {
 
 // A tile of all columns, up to 512 bytes, reads the indices once. Narrower tiles pay where they
 // keep a slice of x in L2, which is 1 to 4 times smaller, and rows are read often; and where x is
-// far larger than L2: with two groups in a warp more rows are under way (uniform, 6 % at F=128).
+// far larger than L2: with four groups in a warp more rows are under way (uniform, 12 % at F=128).
 inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const AggregateFacts& facts) {
   constexpr int64_t kWide = 32 * kLaneBytes;
   if (row_bytes < kWide) return kWide;
@@ -72,7 +70,7 @@ inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const Aggregate
   if (dense && table > held && table <= 4 * facts.cache_bytes)
     return facts.sources * 256 <= held ? 256 : 128;
   const bool far = table > 4 * facts.cache_bytes && edges >= 16 * facts.sources;
-  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return 256;
+  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return 128;
   return kWide;
 }
 
@@ -104,18 +102,14 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   if (facts.tuning.group_units) group_units = facts.tuning.group_units;
   plan.warp_units = group_units * groups;
   const int64_t runs = ceil_div(plan.units, plan.warp_units);
-  const bool share = facts.scheduled || (sparse && plan.hubs);
+  // Of short rows (grid) neighbours lie near each other.
+  const bool share = facts.scheduled || (sparse && plan.hubs) || edges < kShortRows * rows;
   plan.chunk_runs = share && runs > 2 * int64_t(kChunkRuns) * facts.sms ? kChunkRuns : 0;
   if (facts.tuning.chunk_runs) plan.chunk_runs = std::max(facts.tuning.chunk_runs, 0);
   plan.long_rows = plan.log_ways > 0 ? !facts.no_long && edges >= kLongDegree : plan.hubs;
   plan.small = dtype == Dtype::f32 && facts.plain && !plan.hubs &&
                (facts.tuning.small ? facts.tuning.small > 0
                                    : small && rows * plan.tiles <= kSmallRows * facts.sms * groups);
-  // Rows of more than 64 bytes: of narrower ones a long row has too many partial sums.
-  plan.staged = dtype == Dtype::f32 && facts.plain && plan.log_ways <= kMostStagedLog &&
-                edges < (int64_t(1) << 30) &&
-                (facts.tuning.small ? facts.tuning.small == 1 : small);
-  plan.small &= !plan.staged;
   const int most = facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;
   if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
@@ -126,15 +120,6 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.chunk_runs = 0;
     plan.warps = kRowWarps;
     plan.blocks = ceil_div(rows, int64_t(groups) * plan.warps);
-  }
-  if (plan.staged) {
-    plan.chunk_runs = 0;
-    plan.warps = kStagedWarps;
-    plan.tile_lanes = lanes_for(row_bytes);
-    plan.tiles = ceil_div(row_bytes, int64_t(plan.tile_lanes) * kLaneBytes);
-    const int64_t fair = ceil_div(plan.units * plan.tiles, kStagedBlocks * int64_t(facts.sms));
-    plan.warp_units = std::clamp<int64_t>(fair, 1, kStagedUnits);
-    plan.blocks = ceil_div(plan.units, plan.warp_units);
   }
   if (facts.narrow) {
     plan.narrow = true;

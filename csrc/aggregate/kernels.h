@@ -65,8 +65,8 @@ cudaError_t launch_prepare(const Csr& csr, int* flag, int64_t* plan, bool check_
 using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const AggregateArgs&,
                                       cudaStream_t);
 AggregateLauncher launch_sum, launch_affine, launch_weighted_sum, launch_extreme,
-    launch_weighted_extreme, launch_extreme_grad, launch_narrow, launch_staged,
-    launch_combine;  // the last three by the others
+    launch_weighted_extreme, launch_extreme_grad, launch_narrow,
+    launch_combine;  // the last two by the others
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {

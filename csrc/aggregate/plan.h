@@ -8,7 +8,6 @@
 namespace gpuprims {
 
 constexpr int kWarps = 8;          // of the blocks of helper kernels
-constexpr int kStagedWarps = 8;    // of that for small graphs
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
@@ -19,7 +18,6 @@ constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128 (20 i
 // takes a run of units, each of its groups of lanes a part of them.
 constexpr int64_t kUnit = 32;
 constexpr int64_t kRowCost = 2;
-constexpr int64_t kStagedUnits = 128;  // of a block at most, where rows of x are staged
 constexpr int kNarrowTile = 512;  // edges that a warp gathers at a time, where features are narrow
 
 // Where rows are scheduled, or differ much, one block fills a multiprocessor and its warps share
@@ -79,7 +77,6 @@ struct AggregatePlan {
   int chunk_runs;   // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool narrow;      // lanes over edges; a tile is a column
   bool small;       // a group a row, no dealing
-  bool staged;      // a block its units, rows of x by way of shared memory
   bool hubs;        // some row may be cut
   bool long_rows;   // some row may be walked by the warp
   int hub_blocks;   // that combine the chunks of hubs
