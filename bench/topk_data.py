@@ -27,15 +27,15 @@ def random_input(rows: int, n: int, dtype: torch.dtype, device: str, seed: int =
 def sampled(rows: int, n: int, itemsize: int) -> torch.Tensor:
     """Columns that block_row and split_row sample of long rows: runs of `unit` vectors, spread evenly.
 
-    As in csrc/topk/plan.h and stream.cu; where those have changed, the data is merely odd.
+    As in csrc/topk/plan_stream.h and stream.cu; where those have changed, the data is merely odd.
     """
     vector, sms = 16 // itemsize, 132
     if n <= 512 * 8 * vector or 2 * rows > sms:  # block_row, 128, 256 or 512 threads of 4 loads
         runs, unit = 16 if rows > 2 * sms else 32 if rows > sms else 64, 32
-    else:  # split_row: pairs of vectors, each for two threads
-        per_block = 512 * vector
+    else:  # split_row: runs of a few vectors
+        per_block, unit = 512 * vector, 4 if rows * n >= 1 << 25 else 2
         blocks = min(max(-(-(n // 32) // per_block), 64 if rows == 1 else 16), 512)
-        runs, unit = 256 * max(1, min(n // 8 // per_block, blocks)), 2
+        runs = 512 // unit * max(1, min(n // 8 // per_block, blocks))
     starts = torch.arange(runs) * (n // vector // unit) // runs * unit * vector
     return (starts[:, None] + torch.arange(unit * vector)).flatten().unique()
 

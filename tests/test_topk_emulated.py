@@ -18,12 +18,41 @@ GATE_ELEMENT = [
     (r'  float out;\n  asm\("ex2.*?;\n  return out;', "  return exp2f(x * 1.44269504f);"),
 ]
 
+#: Before what sm_90 does, up to #endif what others do.
+SM90 = r"#if !defined\(__CUDA_ARCH__\) \|\| __CUDA_ARCH__ >= 900\n"
+
 #: What a host compiler cannot take, and what stands in for it. Each must be found: a kernel that changes its
 #: way of doing these things changes this list. float16 and bfloat16 have instructions of their own: left out.
 REPLACED = {
     "rows.cuh": [
         (r"#include <cuda_runtime.h>", ""),
         (r"  uint4 v;\n  asm volatile\(.*?\);\n  return v;", "  return *static_cast<const uint4*>(p);"),
+    ],
+    "bulk.cuh": [
+        (r"#include <cuda_runtime.h>", ""),
+        (r"  return static_cast<uint32_t>\(__cvta.*?;", "  return 0;"),
+        (SM90 + r"  asm volatile\(\"mbarrier.init.*?#endif\n", ""),
+        (
+            SM90 + r"  asm volatile\(\"fence.*?#endif\n",
+            "  __syncwarp();\n  for (uint32_t at = 0; lane == 0 && at < bytes; at += 16)\n"
+            "    simt::copy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, 16);\n",
+        ),
+        (SM90 + r"  uint32_t done.*?#endif\n", "  __syncwarp();\n"),
+    ],
+    "cluster.cuh": [  # a block is a cluster of its own
+        (r"#include <cuda_runtime.h>", ""),
+        (r"  asm volatile\(\"barrier.*?;\n", "  __syncthreads();\n"),
+        (r"\buint32_t remote\(", "uint64_t remote("),
+        (r"  uint32_t there;\n  asm.*?  return there;", "  return reinterpret_cast<uint64_t>(p);"),
+        (r"uint32_t at", "uint64_t at"),
+        (r"  Narrow value;\n  asm.*?  return value;", "  return *reinterpret_cast<Narrow*>(at);"),
+        (r"  uint32_t value;\n  asm.*?  return value;", "  return *reinterpret_cast<uint32_t*>(at);"),
+        (r"  asm volatile\(\"st\..*?;\n", "  *reinterpret_cast<Narrow*>(at) = value;\n"),
+        (r"  int old;\n  asm.*?  return old;", "  return atomicAdd(reinterpret_cast<int*>(at), value);"),
+        (r"  cudaLaunchAttribute attribute;.*?\n}\n", '  simt::fail("blocks do not run side by side");\n}\n'),
+    ],
+    "cluster_row.cu": [
+        (r"  switch \(args.dtype\).*?\n  }\n", "  return start<ScanFloat32>(args, plan, stream);\n"),
     ],
     "stream.cuh": [(r"  asm volatile\(\"prefetch.*?\);\n", "")],
     "block.cuh": [
@@ -67,8 +96,10 @@ REPLACED = {
     ],
 }
 
+#: Compiled each for itself: kThreads is a name in several.
+APART = ("sort", "filter", "lanes", "count_row", "warp_row", "cluster_row")
 PROGRAMS = {
-    "emulated_topk": ("main.cpp", "sort.cpp", "filter.cpp", "lanes.cpp", "count_row.cpp", "warp_row.cpp"),
+    "emulated_topk": ("main.cpp", *(f"{name}.cpp" for name in APART)),
     "emulated_thread_row": ("thread_row.cpp",),
 }
 
@@ -84,9 +115,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "topk" / name).write_text('#include "common/launch.h"\n' + text)
     main = folder / "main.cpp"
     main.write_text(f'#include "topk/stream.cu"\n#include "{HERE}/emulator/topk.cpp"\n')
-    other = folder / "sort.cpp"  # kThreads is a name in both
-    other.write_text('#include "topk/sort.cu"\n')
-    for name in ("filter", "lanes", "count_row", "warp_row"):
+    for name in APART:
         (folder / f"{name}.cpp").write_text(f'#include "topk/{name}.cu"\n')
     thread_row = folder / "thread_row.cpp"
     thread_row.write_text(f'#include "{HERE}/emulator/thread_row.cpp"\n')

@@ -1,4 +1,4 @@
-"""topk on a GPU where k is large or rows are short: `radix` and `lanes` beside a stable sort."""
+"""topk on a GPU, k large, rows short or few: `radix`, `lanes` and `cluster_row` beside a stable sort."""
 
 import pytest
 import torch
@@ -117,3 +117,24 @@ def test_many_rows_against_the_sampler(kind: str, dtype: torch.dtype) -> None:
     fill(x, kind)
     for k in (64, 700, 1000):
         same(x, k, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "rows, n, k", [(100, 10_000, 10), (3, 16_384, 96), (16, 32_768, 64), (5, 65_536, 50), (1, 262_144, 20)]
+)
+def test_few_rows_of_floats(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
+    assert "cluster_row" in explain("topk", torch.empty(rows, n, dtype=dtype, device="cuda"), k)
+    for kind in ("normal", "few", "equal", "special"):
+        x = data(kind, rows, n, dtype)
+        same(x, k, True)
+        same(x, k, True, index_dtype=torch.int32)
+    same(torch.full((rows, n), -torch.inf, device="cuda", dtype=dtype), k, True)
+    same(torch.full((rows, n), torch.nan, device="cuda", dtype=dtype), k, True)
+    # All the best in one group of threads: they are more than there is room for.
+    vector = 16 // torch.empty(0, dtype=dtype).element_size()
+    x = data("normal", rows, n, dtype)
+    x.view(rows, -1, vector)[:, ::64] += 1000
+    same(x, k, True)
+    wide = data("normal", rows, n + 8, dtype)
+    same(wide[:, 8:], k, True)  # rows apart

@@ -141,6 +141,9 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
     case TopkAlgo::warp_row:
       check_cuda("topk", launch_topk_warp(args, plan, stream));
       break;
+    case TopkAlgo::cluster_row:
+      check_cuda("topk", launch_topk_cluster(args, plan, stream));
+      break;
     case TopkAlgo::count_row:
       check_cuda("topk", launch_topk_count(args, plan, stream));
       break;

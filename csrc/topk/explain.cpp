@@ -26,6 +26,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     std::snprintf(detail, sizeof detail, "%d lane%s a row", p.lanes, p.lanes == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::warp_row)
     std::snprintf(detail, sizeof detail, "a warp a row");
+  else if (p.algo == TopkAlgo::cluster_row)
+    std::snprintf(detail, sizeof detail, "%d block%s a row", p.splits, p.splits == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::count_row)
     std::snprintf(detail, sizeof detail, "%d elements a block", p.tile);
   else if (p.algo == TopkAlgo::sort)

@@ -33,6 +33,7 @@ struct TopkArgs {
 cudaError_t launch_topk_lanes(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_thread(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
+cudaError_t launch_topk_cluster(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_count(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                                cudaStream_t stream);

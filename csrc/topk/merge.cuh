@@ -11,6 +11,7 @@ struct StreamWorkspace {
   unsigned long long* state = nullptr;
   int* again = nullptr;    // [rows] the shared bound was too high
   void* maxima = nullptr;  // [rows, groups] of the shared sample
+  int run_shift = 1;       // log2 of the sample's vectors that follow each other
 };
 
 // Past L1, which may hold what lay there before.

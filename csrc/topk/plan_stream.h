@@ -14,9 +14,13 @@ constexpr int kProofVectors = 1024;  // a row's first, whose best prove a bound;
 // More than half of a multiprocessor's shared memory: so much keeps blocks of a split row apart,
 // which else crowd where the sample's blocks have left.
 constexpr int kHalfMemory = 116 * 1024;
-constexpr int kSampleThreads = 256;    // of the kernel that takes a split row's sample,
-constexpr int kSampleVectors = 2;      // each thread this many vectors
-constexpr int kSampleBlocks = 64;      // at least, of one row
+constexpr int kSampleThreads = 256;  // of the kernel that takes a split row's sample,
+constexpr int kSampleVectors = 2;    // each thread this many vectors
+constexpr int kSampleBlocks = 64;    // at least, of one row
+// Elements in all from which the sample's runs are of 4 vectors, not 2: random reads of 32 bytes
+// take time then, and below it sorted rows would pay for longer runs.
+constexpr int64_t kLongSample = 1 << 25;
+constexpr int kKeptBytes = 64;         // a thread, for the vectors that a block lists
 constexpr int kMaxSampleBlocks = 512;  // a row
 constexpr int kManyGroups =
     1024;  // group maxima of a row where the rank is too high for kMaxGroups
@@ -68,7 +72,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
                            static_cast<int>(std::bit_ceil<uint64_t>(p.k)));
   if (plan.splits > 1) {
     // One bound a row, from a sample of 1/32 (up to 1/8 of short rows, fewer elements of long
-    // ones), and at least 64 groups: fewer candidates for the last block.
+    // ones), and as many groups as can be counted: fewer candidates for the last block.
     const int64_t per_block = int64_t{t::kSampleThreads} * t::kSampleVectors * vector;
     const int64_t blocks = std::clamp<int64_t>(
         divide_up(p.n / 32, per_block), p.rows == 1 ? t::kSampleBlocks : 16, t::kMaxSampleBlocks);
@@ -78,8 +82,7 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
       const int64_t sample = plan.sample_blocks * per_block;
       plan.rank =
           static_cast<int>(t::groups_for(p.k) ? p.k : topk_sample_rank(p.k, p.n, sample, 4));
-      plan.groups =
-          t::groups_for(plan.rank) ? std::max(t::groups_for(plan.rank), 64) : t::kManyGroups;
+      plan.groups = t::groups_for(plan.rank) ? t::kMaxGroups : t::kManyGroups;
       threads = plan.sample_blocks * t::kSampleThreads;
       if (plan.groups <= threads && plan.rank * 4LL <= plan.groups * 3LL) break;
       // Too many winners for so small a sample: up to half of the row, or no bound.
@@ -112,6 +115,13 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   plan.smem = stream_memory(plan.capacity, p.k, plan.threads, pair);
   const int64_t most = p.smem - t::kBlockBytes;
   if (plan.smem > most) plan.threads = 0;  // too little shared memory for such k
+  // Listed vectors stay in shared memory where that keeps no block off the multiprocessor.
+  const int64_t kept = int64_t{t::kKeptBytes} * plan.threads;
+  const int resident = plan.threads == 128 ? 8 : plan.threads == 256 ? 2 : 1;
+  plan.keeps =
+      plan.unroll == 8 &&
+      resident * (plan.smem + kept + (plan.wide ? t::kBlockBytes : t::kNarrowBytes)) <= p.smem;
+  if (plan.keeps) plan.smem += kept;
   if (alone && plan.splits > 1)
     plan.smem = std::max(plan.smem, std::min<int64_t>(most, t::kHalfMemory));
   if (plan.splits > 1)

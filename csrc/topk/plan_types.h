@@ -8,20 +8,22 @@ namespace gpuprims {
 
 enum class TopkAlgo : int32_t {
   automatic = 0,
-  block_row = 1,   // a block a row, one read
-  split_row = 2,   // several blocks a row, one read, the last block merges
-  sort = 3,        // tiles sorted in shared memory, then merges that keep k: any k, any mask
-  thread_row = 4,  // a thread a short row, or 2, 4, 8; rows in shared memory
-  radix = 5,       // the best k by radix select where they are a small part, then csrc/sort: any k
-  lanes = 6,       // part of a warp a short row in registers: the largest of floats
-  count_row = 7,   // few short rows: ranks by counting better elements
-  warp_row = 8,    // a warp a row of some thousand elements: the largest of floats
+  block_row = 1,    // a block a row, one read
+  split_row = 2,    // several blocks a row, one read, the last block merges
+  sort = 3,         // tiles sorted in shared memory, then merges that keep k: any k, any mask
+  thread_row = 4,   // a thread a short row, or 2, 4, 8; rows in shared memory
+  radix = 5,        // the best k by radix select where they are a small part, then csrc/sort: any k
+  lanes = 6,        // part of a warp a short row in registers: the largest of floats
+  count_row = 7,    // few short rows: ranks by counting better elements
+  warp_row = 8,     // a warp a row of some thousand elements: the largest of floats
+  cluster_row = 9,  // a block a row, or a cluster of them, few rows: the largest of floats
 };
-constexpr int kTopkAlgos = 9;
+constexpr int kTopkAlgos = 10;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic", "block_row", "split_row", "sort",    "thread_row",
-                                   "radix",     "lanes",     "count_row", "warp_row"};
+  constexpr const char* names[] = {"automatic",  "block_row",  "split_row", "sort",
+                                   "thread_row", "radix",      "lanes",     "count_row",
+                                   "warp_row",   "cluster_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -59,6 +61,7 @@ struct TopkPlan {
   int sample_lanes = 0;   // lanes whose best makes one number of the sample
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
+  bool keeps = false;     // listed vectors stay in shared memory
   int flush = 0;          // candidates a block hands to the merge
   // sort; count_row: elements a block ranks
   int tile = 0;
@@ -71,11 +74,12 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kMaxStreamK = 4096;      // larger k sort
-constexpr int kLaneItems = 16;         // elements a lane of `lanes`
-constexpr int kBlockBytes = 8 * 1024;  // at least what BlockMemory takes beside that
-constexpr int kSortedItems = 8;        // pairs a thread that a block can sort: limits k
-constexpr int kMaxGroups = 128;        // group maxima ranked by counting; more are radix-selected
+constexpr int kMaxStreamK = 4096;       // larger k sort
+constexpr int kLaneItems = 16;          // elements a lane of `lanes`
+constexpr int kBlockBytes = 8 * 1024;   // at least what BlockMemory takes beside that
+constexpr int kNarrowBytes = 4 * 1024;  // the same for 64-bit pairs, with what the system takes
+constexpr int kSortedItems = 8;         // pairs a thread that a block can sort: limits k
+constexpr int kMaxGroups = 128;         // group maxima ranked by counting; more are radix-selected
 constexpr int kSortTile = 2048;
 constexpr int kLanesFrom = 128;          // elements a row, from which lanes beats thread_row,
 constexpr int kLanesRows = 8192;         // and rows below which it does from 33
@@ -93,8 +97,14 @@ constexpr int kWarpLoads = 8;            // in flight a thread
 constexpr int kWarpVectors = 1024;       // the longest row
 constexpr int kWarpK = 32;               // the most winners
 constexpr int kWarpPairs = 64 + 32 * 8;  // candidates that a warp has room for, and a last 0
-constexpr int kCountThreads = 256;       // a block of count_row,
-constexpr int kCountMaxN = 4096;         // the longest row
+constexpr int kClusterThreads = 512;     // a block of cluster_row,
+constexpr int kClusterFew = 8;           // vectors that a thread keeps,
+constexpr int kClusterVectors = 16;      // or the most of which it keeps the bests,
+constexpr int kClusterPairs = 2048;      // room for candidates,
+constexpr int kClusterBlocks = 8;        // and the most blocks a row
+constexpr int64_t kClusterMemory = 200 * 1024;  // that a block may ask for where there are clusters
+constexpr int kCountThreads = 256;              // a block of count_row,
+constexpr int kCountMaxN = 4096;                // the longest row
 // Comparisons up to which count_row wins: against sorts of longer and of shorter rows, and of 1 and
 // 2 bytes; against kernels that look for few winners, and for those of 8 bytes or up to 16.
 constexpr int64_t kCountLong = 35'000'000, kCountShort = 20'000'000, kCountSmall = 16'000'000;

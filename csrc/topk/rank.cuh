@@ -102,6 +102,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   constexpr int kBins = 4 * kThreads, kCrowd = 64;
   constexpr int kBits = kThreads == 128 ? 9 : kThreads == 256 ? 10 : 11;
   static_assert(kBins == 1 << kBits);
+  constexpr int kAtOnce = kThreads == 512 ? 4 : 1;  // pairs, where a thread has several
   const Pair* const pairs = buffer<Pair>();
   uint32_t* const bins = scratch<Pair>(capacity);
   uint16_t* const binned = positions<Pair>(capacity);
@@ -111,7 +112,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   const auto range = extremes<Pair, kThreads>(count);  // with a barrier
   const int shift = range.bits() > kBits ? range.bits() - kBits : 0;
   const auto bin = [&](Pair pair) { return static_cast<uint32_t>((pair - range.low) >> shift); };
-#pragma unroll 1
+#pragma unroll kAtOnce
   for (int i = threadIdx.x; i < count; i += kThreads) atomicAdd(&bins[bin(pairs[i])], 1u);
   __syncthreads();
   const auto wanted = static_cast<uint32_t>(k);
@@ -126,7 +127,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
       (start.w < wanted && size.w > kCrowd) || (start.z < wanted && size.z > kCrowd) ||
       (start.y < wanted && size.y > kCrowd) || (start.x < wanted && size.x > kCrowd);
   if (__syncthreads_or(crowded)) return false;
-#pragma unroll 1
+#pragma unroll kAtOnce
   for (int i = threadIdx.x; i < count; i += kThreads)
     binned[atomicAdd(&bins[bin(pairs[i])], 1u)] = static_cast<uint16_t>(i);
   __syncthreads();
@@ -146,7 +147,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
 }
 
 template <int kThreads>
-constexpr int kByCounting = kThreads == 128 ? 64 : 192;  // pairs up to which counting is quicker
+constexpr int kByCounting = kThreads == 128 ? 64 : 256;  // pairs up to which counting is quicker
 
 // Finds the best min(k, count) pairs of the buffer in order: order[rank] says where in the buffer
 // each is. The buffer has room for a pair more, and for a power of two >= k. Ends with a barrier.

@@ -196,7 +196,7 @@ __device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
 // thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads share
 // the counting of those better than each. The buffer of pairs is used.
 template <class Pair, int kThreads>
-__device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
+__device__ __forceinline__ Pair group_bound_here(Pair mine, int groups, int rank) {
   auto& s = block<Pair>();
   Pair* const all = buffer<Pair>();
   all[threadIdx.x] = mine;
@@ -221,6 +221,11 @@ __device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
   if (lane == 0 && better == rank - 1) s.bound = mine;
   __syncthreads();
   return s.bound;
+}
+// The same out of line.
+template <class Pair, int kThreads>
+__device__ __noinline__ Pair group_bound(Pair mine, int groups, int rank) {
+  return group_bound_here<Pair, kThreads>(mine, groups, rank);
 }
 
 }  // namespace gpuprims

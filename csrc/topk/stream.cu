@@ -29,11 +29,12 @@ __device__ __forceinline__ void prepare(const TopkArgs& args,
   uint32_t at[tuning::kSampleVectors];  // vectors
 #pragma unroll
   for (int u = 0; u < tuning::kSampleVectors; ++u) {
-    // Pairs of vectors, 32 bytes, spread evenly; a warp's lie far apart, so that its best stands
-    // for no neighbourhood.
-    const uint64_t run = ((u * 16 + threadIdx.x % 32 / 2) * (threads / 32) + warp) *
-                         (part.vectors / 2) / (threads / 2 * tuning::kSampleVectors);
-    at[u] = static_cast<uint32_t>(run) * 2 + threadIdx.x % 2;
+    // Short runs of vectors, spread evenly; a warp's lie far apart, so that its best stands for no
+    // neighbourhood.
+    const int s = ws.run_shift;
+    const uint64_t run = ((u * (32 >> s) + (threadIdx.x % 32 >> s)) * (threads / 32) + warp) *
+                         (part.vectors >> s) / ((threads >> s) * tuning::kSampleVectors);
+    at[u] = (static_cast<uint32_t>(run) << s) + (threadIdx.x & ((1 << s) - 1));
     seen[u] = part.load(at[u]);
   }
   Pair best = 0;
@@ -113,7 +114,7 @@ __device__ __forceinline__ Pair shared_bound(const StreamWorkspace& ws, const St
     for (int g = threadIdx.x; g < shape.groups; g += kThreads)
       buffer<Pair>()[g] = best_of(g, shape.groups);
     __syncthreads();
-    return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank);
+    return select_bound<Pair, kThreads>(shape.groups, shape.rank, shape.rank + shape.rank / 8);
   }
   return group_bound<Pair, kThreads>(best_of(threadIdx.x, kThreads), shape.groups, shape.rank);
 }
@@ -227,6 +228,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.groups = plan.groups;
   shape.maxima = plan.maxima;
   shape.sampled = plan.sampled;
+  shape.keeps = plan.keeps;
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
   const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
@@ -238,6 +240,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
     ws.again = reinterpret_cast<int*>(ws.state + args.rows);
     at += round_up(args.rows * 12, 256);
     ws.pairs = at;
+    ws.run_shift = args.rows * args.n >= tuning::kLongSample ? 2 : 1;
     ws.maxima = at + args.rows * plan.splits * plan.flush * sizeof(Pair);
     const LaunchShape before{dim3(static_cast<unsigned>(args.rows), taken ? plan.sample_blocks : 1),
                              dim3(taken ? tuning::kSampleThreads : 32)};

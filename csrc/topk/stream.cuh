@@ -3,8 +3,9 @@
 // Every kept pair reaches a bound that at least k of the block's pairs reach, or that a sample says
 // they reach (then the count is checked at the end, and the part read again without a bound if luck
 // failed). While it reads, a warp only lists the vectors whose best element reaches the bound: a
-// few instructions a vector. When the list is full, and at the end, the block takes the listed
-// vectors up again (they are in the L2 cache), a thread a vector, and stores their elements. When
+// few instructions a vector, and they are kept in shared memory (of rows that fill the device with
+// two blocks a multiprocessor, few are: these are read again from L2). When the list is full, and
+// at the end, the block takes them up, a thread a vector, and stores their elements. When
 // the buffer of pairs overflows, a radix select keeps the best k and raises the bound; what did not
 // fit is offered again. So the result never depends on the bound's quality, only the time does.
 #pragma once
@@ -25,6 +26,7 @@ struct StreamShape {
   int maxima;     // split rows: numbers that the sample left, several to a group
   bool sampled;   // one block a row, longer than a tile: its sample is read first
   bool retry;     // split rows: the bound may be too high
+  bool keeps;     // the vectors that are listed, too
 };
 
 __device__ __forceinline__ void prefetch(const void* p) {
@@ -118,8 +120,8 @@ class Stream {
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
   static constexpr bool kMaySplit = kThreads > 128;
-  static constexpr bool kOnlySplit = kUnroll == 4;               // the plan's promise
-  static constexpr bool kLooksAhead = kMaySplit && !kOnlySplit;  // others have no registers left
+  static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
+  static constexpr bool kMayKeep = !kOnlySplit;
   // Many rows: what a misleading sample costs is not made up for by other blocks.
   static constexpr bool kProves = kThreads == 128 && sizeof(Key) == 2;
 
@@ -259,6 +261,7 @@ class Stream {
     auto& s = block<Pair>();
     uint32_t v = 0;  // a tile's first vector
     bool fresh = kProves && !part_.mask;
+    const bool kept = kMayKeep && shape_.keeps && !known;  // of known tops, the vectors have gone
     while (true) {
       bool stuck = false;
       while (v < part_.vectors && part_.position(v) <= last_at_) {
@@ -266,9 +269,10 @@ class Stream {
           uint4 tile[kUnroll];
           load_tile(tile, v);
           pending &= reaching(tile, v);
+          if (kept && pending) pending = keep(tile, pending, v);
         }
+        if (!kept && pending) pending = list(pending, v);
         known = false;
-        if (pending) pending = list(pending, v);
         stuck = __any_sync(~0u, pending != 0);
         if (stuck) break;
         pending = ~0u;
@@ -278,7 +282,7 @@ class Stream {
       if constexpr (kProves)
         if (fresh && more && __syncthreads_or(stuck && v == 0)) raise_bound();
       fresh = false;
-      take_up(s.hits < kList ? s.hits : kList);
+      take_up(s.hits < kList ? s.hits : kList, kept);
       if (!more) return;
       if (threadIdx.x == 0) s.hits = 0;
       __syncthreads();
@@ -334,6 +338,26 @@ class Stream {
     return hits;
   }
 
+  // The same, with the vectors themselves. By predicates, not in a loop: a run-time index would
+  // send the tile to memory.
+  __device__ __forceinline__ uint32_t keep(const uint4 (&tile)[kUnroll], uint32_t hits,
+                                           uint32_t v) const {
+    uint32_t* const vectors = scratch<Pair>(shape_.capacity);
+    int at = shared_add(&block<Pair>().hits, __popc(hits));
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if ((hits >> u & 1) && at < kList) {
+        vectors[at] = tile_vector(v, u);
+        kept_vectors()[at++] = tile[u];
+        hits ^= 1u << u;
+      }
+    return hits;
+  }
+  __device__ __forceinline__ uint4* kept_vectors() const {
+    return reinterpret_cast<uint4*>(ranked<Pair, kThreads>(shape_.capacity) +
+                                    (part_.args.k + 7) / 8 * 8);
+  }
+
   // There are few edges, and they come first: there is room.
   __device__ __forceinline__ void offer_edge(uint32_t at) {
     const Pair pair = make_pair<Pair>(codec_.encode(part_.data[at]), origin_ + at);
@@ -342,7 +366,7 @@ class Stream {
   }
 
   // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
-  __device__ __forceinline__ void take_up(int listed) {
+  __device__ __forceinline__ void take_up(int listed, bool kept) {
     const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
     // A thread's vectors follow each other, so that what comes first is a fair sample of the list,
     // also of sorted data.
@@ -350,18 +374,16 @@ class Stream {
     int i = threadIdx.x * share;
     const int end = i + share < listed ? i + share : listed;
     uint32_t pending = ~0u;  // elements of vector i that have not been offered
-    const auto load = [&](int i) {
-      return load_streaming(part_.data + part_.position(vectors[i]));
-    };
-    uint4 next{};
-    if (kLooksAhead && i < end) next = load(i);
     while (true) {
       bool lost = false;
 #pragma unroll 1
       while (i < end && !lost) {
-        const uint4 raw = kLooksAhead ? next : load(i);
-        if (kLooksAhead && i + 1 < end) next = load(i + 1);
         const uint32_t at = part_.position(vectors[i]);
+        uint4 raw;
+        if (kept)
+          raw = kept_vectors()[i];
+        else
+          raw = load_streaming(part_.data + at);
         const uint32_t hits = loose_.hits(raw) & pending;
         for_hits<Pair>(raw, hits, origin_ + at, codec_, [&](int j, Pair pair) {
           if (pair < bound_ || !part_.keeps(at + j)) return true;
@@ -372,7 +394,6 @@ class Stream {
           }
           pending = ~0u << j;
           lost = true;
-          if (kLooksAhead) next = raw;
           return false;
         });
         if (!lost) ++i, pending = ~0u;

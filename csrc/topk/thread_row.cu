@@ -1,5 +1,7 @@
 // Many short rows: a thread a row, or 2, 4, 8 lanes a row, whose warp brings its rows to shared
-// memory. Instructions are what counts: a warp takes about 1,650 for 32 rows of 100, k = 5.
+// memory, as one run where they are long and whole vectors: then the warps of a multiprocessor get
+// their rows one after the other, and some work while others wait. Instructions are what counts: a
+// warp takes about 1,650 for 32 rows of 100, k = 5.
 //
 // 1. Element i belongs to group i % G: the groups' best elements are G running maxima. The k-th
 //    best of them is a bound that k elements reach, and hardly more than k: G ln(G / (G - k)).
@@ -38,6 +40,11 @@ __global__ void __launch_bounds__(128)
   const Key fill = args.mask ? fill_bits<Key>(args) : Key(0);
 
   uint8_t* const slots = memory + shape.list_at + lane;  // 32 apart
+  __shared__ Arrival arrivals[4];
+  Arrival* const arrival = arrivals + threadIdx.x / 32;
+  uint32_t phase = 0;
+  const bool runs = shape.runs && rows_are_dense(args.in, args);
+  if (runs && lane == 0) prepare_arrival(arrival);
 
   const int vectors = (n + kVector - 1) / kVector;
   const int share = (vectors + shape.lanes - 1) >> shape.shift;
@@ -61,12 +68,17 @@ __global__ void __launch_bounds__(128)
   for (int64_t first = (blockIdx.x * int64_t{blockDim.x / 32} + threadIdx.x / 32) * rows;
        first < args.rows; first += step) {
     const int count = static_cast<int>(args.rows - first < rows ? args.rows - first : rows);
+    const uint32_t bytes = static_cast<uint32_t>(count) * n * sizeof(Key);
+    const Key* const source = static_cast<const Key*>(args.input) + first * n;
+    const bool by_run = runs && (bytes | reinterpret_cast<uintptr_t>(source)) % 16 == 0;
+    if (by_run) start_run(memory, source, bytes, arrival, lane);
 #pragma unroll 1
-    for (int masks = 0; masks <= (args.mask ? 1 : 0); ++masks)
+    for (int masks = by_run ? 1 : 0; masks <= (args.mask ? 1 : 0); ++masks)
       copy_rows(masks ? mask : memory,
                 masks ? args.mask : static_cast<const unsigned char*>(args.input),
                 masks ? 1 : static_cast<int>(sizeof(Key)), masks ? args.drop : args.in, args, first,
                 count, lane);
+    if (by_run) await_run(arrival, phase), phase ^= 1;
     copies_done();
     if (args.mask) {  // what is dropped bounds nothing
 #pragma unroll 1
@@ -233,7 +245,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
                           static_cast<int>(memory.mask),
                           static_cast<int>(memory.list),
                           static_cast<int>(memory.bytes),
-                          k == 1 ? 0 : UINT32_MAX / k + 1};
+                          k == 1 ? 0 : UINT32_MAX / k + 1,
+                          plan.lanes <= 2};
   const auto codec = make_codec<Key>(args.dtype, args.largest);
   // float32 has a kernel for rows of whole vectors and one for others; so have keys of 8 bytes with
   // 16 groups, where one for both would spill more.

@@ -2,6 +2,7 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include "topk/bulk.cuh"
 #include "topk/rows.cuh"
 
 namespace gpuprims {
@@ -56,14 +57,19 @@ __device__ __forceinline__ void copy_run(unsigned char* to, const unsigned char*
   for (int i = done + lane; i < bytes; i += 32) to[i] = from[i];
 }
 
+// Whether rows follow each other without gaps.
+__device__ __forceinline__ bool rows_are_dense(const RowMap& map, const TopkArgs& args) {
+  return map.step == 1 && map.outer == args.n * args.inner &&
+         (args.inner == 1 || map.inner_stride == args.n);
+}
+
 // Rows `first` to first + count of n elements of `size` bytes, dense in `to`; rows that follow each
 // other in memory as one run. Elements whose step is not 1 have one byte.
 __device__ __forceinline__ void copy_rows(unsigned char* to, const unsigned char* from, int size,
                                           const RowMap& map, const TopkArgs& args, int64_t first,
                                           int count, int lane) {
   const int row_bytes = static_cast<int>(args.n) * size;
-  const bool dense = map.step == 1 && map.outer == args.n * args.inner &&
-                     (args.inner == 1 || map.inner_stride == args.n);
+  const bool dense = rows_are_dense(map, args);
   int64_t mine = first * args.n;
   if (!dense) mine = RowPlace(first + (lane < count ? lane : count - 1), args.inner).start(map);
 #pragma unroll 1

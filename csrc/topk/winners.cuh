@@ -13,6 +13,7 @@ struct ThreadShape {
   int list_at;
   int warp_bytes;
   uint32_t inverse_k;  // ceil(2^32 / k): rows from slots; 0 for k = 1
+  bool runs;           // a warp's rows are copied as one run where they can be
 };
 
 // Winners in shared memory, `stride` slots a row, then to device memory as one run.

@@ -112,7 +112,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row;
+  problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row || forced == TopkAlgo::cluster_row;
   const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
@@ -122,7 +122,9 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.rows = rows, args.n = n, args.k = k, args.dtype = dtype, args.largest = largest;
   args.in = {n, n, 1};
   if (forced != TopkAlgo::automatic && plan.algo != forced) std::abort();
-  if (plan.algo == TopkAlgo::warp_row)
+  if (plan.algo == TopkAlgo::cluster_row)
+    launch_topk_cluster(args, plan, nullptr);
+  else if (plan.algo == TopkAlgo::warp_row)
     launch_topk_warp(args, plan, nullptr);
   else if (plan.algo == TopkAlgo::count_row)
     launch_topk_count(args, plan, nullptr);
@@ -175,6 +177,9 @@ int main(int count, char** words) {
     const int64_t longer[][2] = {{64, 5}, {516, 32}, {1000, 1}, {1024, 17}, {4096, 32}};
     for (const auto& [n, k] : longer)
       check<float>(Dtype::f32, 5, n, k, data, true, seed, TopkAlgo::warp_row);
+    const int64_t few[][2] = {{64, 5}, {1000, 1}, {10000, 10}, {16384, 96}, {4096, 32}};
+    for (const auto& [n, k] : few)
+      check<float>(Dtype::f32, 2, n, k, data, true, seed, TopkAlgo::cluster_row);
     const int64_t any[][3] = {{5, 1, 1},    {70, 3, 2},    {300, 10, 9},   {33, 32, 31},
                               {9, 100, 64}, {3, 257, 256}, {2, 1024, 700}, {700, 17, 17}};
     for (const auto& [rows, n, k] : any) {

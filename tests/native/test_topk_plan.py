@@ -17,6 +17,7 @@ ALGORITHMS = (
     "lanes",
     "count_row",
     "warp_row",
+    "cluster_row",
 )
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
@@ -58,6 +59,11 @@ def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict
         per_block = 1 if n > tile else tile // (1 << (n - 1).bit_length())
         assert plan["grid"] >= plan["splits"] * -(-rows // per_block)
         assert plan["smem"] >= per_block * n * max(native.dtype_bytes(problem["dtype"]), 4)
+    if plan["algo"] == "cluster_row":  # all of a row is in its blocks' registers, or has been
+        vectors = -(-problem["n"] * native.dtype_bytes(problem["dtype"]) // 16)
+        assert plan["splits"] in (1, 2, 4, 8) and plan["grid"] == problem["rows"] * plan["splits"]
+        assert vectors <= plan["splits"] * plan["threads"] * (8 if plan["splits"] == 1 else 16)
+        assert problem["k"] <= 96 and plan["workspace"] == 0
     if native.dtype_bytes(problem["dtype"]) == 8 or problem["n"] > 2**32:
         assert plan["wide"]
     assert plan == native.plan_topk(**problem, forced=forced)
@@ -112,6 +118,14 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
         (4096, 4096, 32, "warp_row"),
         (4096, 2048, 32, "warp_row"),
         (1000, 4096, 32, "block_row"),
+        (100, 10_000, 10, "cluster_row"),
+        (132, 16_384, 64, "cluster_row"),
+        (133, 16_384, 64, "block_row"),
+        (12, 131_072, 20, "cluster_row"),
+        (13, 131_072, 20, "split_row"),
+        (1, 262_144, 96, "cluster_row"),
+        (1, 262_148, 20, "split_row"),
+        (1, 100_000, 97, "split_row"),
     ],
 )
 def test_family_of_floats_in_whole_vectors(native: ModuleType, rows: int, n: int, k: int, algo: str) -> None:
