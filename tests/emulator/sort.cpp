@@ -304,16 +304,14 @@ int main(int count, char** words) {
           Dtype::u64, rows, n, data, seed,
           {.descending = falling, .indices = false, .code_bits = bits, .forced = sweep});
     }
-  for (Data data : {Data::random, Data::normal, Data::heavy, Data::few, Data::equal, Data::sorted})
+  for (Data data : {Data::random, Data::normal, Data::heavy, Data::few, Data::sorted})
     for (int parts : {2, 5}) {
       const int64_t n = parts == 2 ? 20011 : 31005, rows = parts == 2 ? 2 : 1;
       const bool falling = odd == (parts == 2);
       check<float>(Dtype::f32, rows, n, data, seed,
                    {.descending = falling, .parts = parts, .forced = SortAlgo::sweep});
-      check<int32_t>(Dtype::i32, rows, n, data, seed,
-                     {.descending = falling, .parts = parts, .forced = SortAlgo::sweep});
-      check<uint32_t>(
-          Dtype::u32, rows, n, data, seed,
+      check<int32_t>(
+          Dtype::i32, rows, n, data, seed,
           {.descending = !falling, .index_bits = 32, .parts = parts, .forced = SortAlgo::sweep});
     }
   check_segments<int64_t>(Dtype::i64, {64, 20000, 300, 9000}, Data::alike, seed, false);
