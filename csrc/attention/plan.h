@@ -81,7 +81,8 @@ inline Plan plan_rows(Dtype dtype, bool vector, int64_t rows, int64_t edges, int
   }
   if (!no_hubs && edges >= kHubDegree) {
     plan.capacity = edges / kChunk;
-    plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(plan.capacity, kWarps), 16 * sms));
+    plan.hub_blocks =
+        static_cast<int>(std::min<int64_t>(ceil_div(plan.capacity, kWarps), 16 * sms));
     plan.chunk_blocks = ceil_div(plan.capacity, kWarps * groups);
   }
   if (checked && plan.capacity == 0 && !runs) return plan;
