@@ -13,6 +13,13 @@ pytestmark = [
 REDUCE = ("sum", "mean", "max", "min")
 
 
+@pytest.fixture(autouse=True)
+def memory_goes_back():
+    """To the GPU, which other workers share, not to this process's cache."""
+    yield
+    torch.cuda.empty_cache()
+
+
 def even_graph(rows: int, degree: int, sources: int) -> Graph:
     """Row r reads the sources r * degree .. + degree, all modulo `sources`."""
     indptr = torch.arange(rows + 1, device="cuda") * degree

@@ -153,9 +153,10 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
 template <class S>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
   const int64_t vectors = args.n / Vector<typename S::Key>::kSize;
-  if (vectors > int64_t{plan.splits} * kThreads * t::kClusterFew)
-    return start<S, t::kClusterVectors, false>(args, plan, stream);
-  if (plan.splits > 1) return start<S, t::kClusterFew, false>(args, plan, stream);
+  const bool few = vectors <= int64_t{plan.splits} * kThreads * t::kClusterFew;
+  if constexpr (sizeof(typename S::Key) == 4)  // 16-bit rows of several blocks have one kernel
+    if (few && plan.splits > 1) return start<S, t::kClusterFew, false>(args, plan, stream);
+  if (!few || plan.splits > 1) return start<S, t::kClusterVectors, false>(args, plan, stream);
   return start<S, t::kClusterFew, true>(args, plan, stream);
 }
 

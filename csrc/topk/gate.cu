@@ -1,4 +1,4 @@
-// topk_gate's launcher: 13 kernels, by the logits' type and, of gate_lanes.cuh, the lanes a row.
+// topk_gate's launcher: 10 kernels, by the logits' type and, of gate_lanes.cuh, the lanes a row.
 #include "common/launch.h"
 #include "topk/gate_lanes.cuh"
 #include "topk/gate_warp.cuh"
@@ -42,7 +42,7 @@ cudaError_t start(const GateArgs& args, const GatePlan& plan, cudaStream_t strea
 cudaError_t launch_gate(const GateArgs& args, const GatePlan& plan, cudaStream_t stream) {
   switch (args.dtype) {
     case Dtype::f16:
-      return start<Half>(args, plan, stream);
+      return start_warp<Half>(args, plan, stream);
     case Dtype::bf16:
       return start<Bfloat>(args, plan, stream);
     case Dtype::f32:

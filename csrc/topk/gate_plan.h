@@ -63,7 +63,8 @@ inline GatePlan plan_gate(const GateProblem& p) {
   plan.traffic = p.rows * (p.n * dtype_bytes(p.dtype) + p.k * (real + 8));
   plan.grouped = p.topk_groups >= 1 && p.topk_groups < p.num_groups;
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
-  const int lanes = p.biased || plan.grouped || p.dtype == Dtype::f64 ? 0 : gate_lanes(p.n, p.k);
+  const bool routers = p.dtype == Dtype::f32 || p.dtype == Dtype::bf16;  // what routers compute in
+  const int lanes = p.biased || plan.grouped || !routers ? 0 : gate_lanes(p.n, p.k);
   if (lanes) {
     plan.algo = GateAlgo::lanes;
     plan.lanes = lanes;

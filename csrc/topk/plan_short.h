@@ -31,9 +31,11 @@ inline bool topk_lanes_win(const TopkProblem& p) {
          (p.n > 32 && p.rows < (p.k > 12 ? t::kLanesRows : 4 * t::kLanesRows));
 }
 
-// Rows for which thread_row is: short ones, and enough of them that latency does not matter.
+// Rows for which thread_row is: short ones, and enough of them that latency does not matter. 16
+// winners of 8 bytes are too many for it.
 inline bool topk_thread_fits(const TopkProblem& p) {
-  return p.n <= topk_tuning::kThreadMaxN && p.k <= topk_tuning::kThreadMaxK;
+  const int most = dtype_bytes(p.dtype) == 8 ? 8 : topk_tuning::kThreadMaxK;
+  return p.n <= topk_tuning::kThreadMaxN && p.k <= most;
 }
 
 // Rows that a block each reads with little to do behind it: few, and few winners.
@@ -42,11 +44,10 @@ inline bool topk_quick_blocks(const TopkProblem& p) {
   return size > 1 && p.rows <= 8 * p.sms && p.k <= (size == 8 ? 128 : 64);
 }
 
-// Where thread_row is chosen, if nothing above it is. 16 winners of 8 bytes are too many for it.
+// Where thread_row is chosen, if nothing above it is.
 inline bool topk_thread_wins(const TopkProblem& p) {
   const int size = dtype_bytes(p.dtype);
-  if (!topk_thread_fits(p) || (size == 8 && (p.k > 8 || (p.n > 64 && topk_quick_blocks(p)))))
-    return false;
+  if (!topk_thread_fits(p) || (size == 8 && p.n > 64 && topk_quick_blocks(p))) return false;
   return p.rows >= 4 * p.sms || p.n <= topk_tuning::kThreadFewN || size < 4;
 }
 

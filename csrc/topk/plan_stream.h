@@ -40,22 +40,25 @@ inline int64_t topk_sample_rank(int64_t k, int64_t n, int64_t sample, int sigmas
 inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
   namespace t = topk_tuning;
   const int vector = topk_vector(p.dtype);
-  const bool rare = plan.wide && dtype_bytes(p.dtype) < 8;  // rows of 2^32 and more have one kernel
+  const int size = dtype_bytes(p.dtype);
+  const bool rare = plan.wide && size < 8;  // rows of 2^32 and more have one kernel,
+  const bool floats = p.dtype == Dtype::f32 || p.dtype == Dtype::f16 || p.dtype == Dtype::bf16;
+  // what is no such float one or two: few blocks with many loads each
   bool alone = false;  // a block shall have a multiprocessor to itself
   if (p.rows > 2LL * p.sms && p.k <= 128 * t::kSortedItems && p.forced != TopkAlgo::split_row &&
-      !rare) {
+      !rare && (floats || size >= 4)) {
     plan.threads = 128;  // eight blocks a multiprocessor
   } else {
     const int64_t tile = int64_t{512} * plan.unroll * vector;
     // One block a multiprocessor for latency, two for bandwidth.
-    alone = (p.rows > 16 || p.n <= 2 * tile * p.sms / p.rows) && !rare;
+    alone = (!floats || p.rows > 16 || p.n <= 2 * tile * p.sms / p.rows) && !rare;
     plan.threads = 512;
     if (p.forced != TopkAlgo::block_row && p.n > tile)
       plan.splits = static_cast<int>(std::clamp<int64_t>(
           p.sms * (alone ? 1 : 2) / p.rows, 1,
           std::min<int64_t>(divide_up(p.n, alone ? tile / 8 : tile / 2), t::kMaxSplits)));
     if ((divide_up(p.n, plan.splits) <= tile / 2 || p.rows > p.sms) &&
-        p.k <= 256 * t::kSortedItems && !rare)
+        p.k <= 256 * t::kSortedItems && floats && !rare)
       plan.threads = 256;
   }
   const int64_t tile = int64_t{plan.threads} * plan.unroll * vector;

@@ -91,7 +91,8 @@ cudaError_t start(const SegmentArgs& args, const SegmentPlan& plan, const Segmen
         start<S, Pair, t::kItemThreads>(args, plan, space, plan.item_blocks, plan.capacity, stream);
     if (code != cudaSuccess) return code;
   }
-  if constexpr (sizeof(Pair) == 2 * sizeof(uint64_t) && sizeof(typename S::Key) < 8)
+  constexpr size_t kSize = sizeof(typename S::Key);
+  if constexpr (kSize == 1 || (sizeof(Pair) == 2 * sizeof(uint64_t) && kSize < 8))
     return cudaSuccess;  // the plan has no medium list
   else if (plan.medium == 0)
     return cudaSuccess;

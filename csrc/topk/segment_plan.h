@@ -87,7 +87,7 @@ inline SegmentPlan plan_segment_topk(const SegmentProblem& p) {
   plan.workspace = plan.reset;
   if (!lists) return plan;
 
-  const bool rare = plan.wide && bytes < 8;  // blocks of 512 alone: fewer kernels
+  const bool rare = bytes == 1 || (plan.wide && bytes < 8);  // blocks of 512 alone: fewer kernels
   const bool blocks_of_128 = plan.width <= 8 * t::kMediumThreads && !rare;  // 8 pairs a thread
   const int pair = plan.wide ? 16 : 8;
   plan.medium_limit = blocks_of_128 ? t::kMedium : plan.small;

@@ -257,10 +257,14 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
 template <class S, class Pair>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                   cudaStream_t stream) {
-  if constexpr (sizeof(typename S::Key) < 8 &&
-                sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
+  constexpr size_t kSize = sizeof(typename S::Key);
+  if constexpr (kSize < 8 && sizeof(Pair) > 8)  // rows of 2^32 and more: rare, so one size
     return start<S, Pair, 512, 4>(args, plan, workspace, stream);
-  else if (plan.threads == 128)
+  else if constexpr (std::is_same_v<S, ScanAny<typename S::Key>>) {  // as the plan has it: fewer
+    if constexpr (kSize >= 4)
+      if (plan.threads == 128) return start<S, Pair, 128, 8>(args, plan, workspace, stream);
+    return start<S, Pair, 512, 8>(args, plan, workspace, stream);
+  } else if (plan.threads == 128)
     return start<S, Pair, 128, 8>(args, plan, workspace, stream);
   else if (plan.threads == 256)
     return start<S, Pair, 256, 8>(args, plan, workspace, stream);

@@ -261,7 +261,17 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t strea
 
 template <class S>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
-  return args.k <= 8 ? start<S, 8>(args, plan, stream) : start<S, 16>(args, plan, stream);
+  // Keys of 8 bytes have at most 8 winners; those of 1 and 2 that are no floats take one kernel for
+  // all.
+  constexpr size_t kSize = sizeof(typename S::Key);
+  constexpr bool kOne =
+      std::is_same_v<S, IntegerView<uint8_t>> || std::is_same_v<S, CodecView<uint16_t>>;
+  if constexpr (kSize == 8)
+    return start<S, 8>(args, plan, stream);
+  else if constexpr (kOne)
+    return start<S, 16>(args, plan, stream);
+  else
+    return args.k <= 8 ? start<S, 8>(args, plan, stream) : start<S, 16>(args, plan, stream);
 }
 
 }  // namespace
