@@ -314,25 +314,16 @@ class TestWrappers:
             assert doctest.testmod(sys.modules[name], extraglobs={"torch": torch}).failed == 0
 
 
-def test_sharded():
-    distributed = pytest.importorskip("torch.distributed.tensor")
-    if not torch.distributed.is_available():
-        pytest.skip("PyTorch without torch.distributed")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2,))
-        x = torch.randn(4, 6)
-        by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
-        values, indices = sort(by_rows)
-        assert values.placements == indices.placements == (distributed.Shard(0),)
-        assert torch.equal(values.to_local(), sort(x[:2]).values)
-        for call in (argsort, sort_keys):
-            got = call(by_rows, 1, True)
-            assert got.placements == (distributed.Shard(0),)
-            assert torch.equal(got.to_local(), call(x[:2], 1, True))
-        by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
-        assert sort(by_columns).values.placements == (distributed.Replicate(),)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded(two_ranks):
+    distributed, mesh = two_ranks
+    x = torch.randn(4, 6)
+    by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+    values, indices = sort(by_rows)
+    assert values.placements == indices.placements == (distributed.Shard(0),)
+    assert torch.equal(values.to_local(), sort(x[:2]).values)
+    for call in (argsort, sort_keys):
+        got = call(by_rows, 1, True)
+        assert got.placements == (distributed.Shard(0),)
+        assert torch.equal(got.to_local(), call(x[:2], 1, True))
+    by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
+    assert sort(by_columns).values.placements == (distributed.Replicate(),)

@@ -244,25 +244,16 @@ class TestTransforms:
             assert doctest.testmod(sys.modules[module], extraglobs={"torch": torch}).failed == 0
 
 
-def test_sharded():
-    distributed = pytest.importorskip("torch.distributed.tensor")
-    if not torch.distributed.is_available():
-        pytest.skip("PyTorch without torch.distributed")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2,))
-        x = torch.randn(4, 6)
-        # From what this rank holds: the fake group moves no data (in PyTorch 2.11 not even to rank 0).
-        by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
-        values, indices = topk(by_rows, 2)
-        assert values.placements == indices.placements == (distributed.Shard(0),)
-        assert values.shape == (4, 2) and torch.equal(values.to_local(), topk(x[:2], 2).values)
-        by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
-        assert topk(by_columns, 2).values.placements == (distributed.Replicate(),)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded(two_ranks):
+    distributed, mesh = two_ranks
+    x = torch.randn(4, 6)
+    # From what this rank holds: the fake group moves no data (in PyTorch 2.11 not even to rank 0).
+    by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+    values, indices = topk(by_rows, 2)
+    assert values.placements == indices.placements == (distributed.Shard(0),)
+    assert values.shape == (4, 2) and torch.equal(values.to_local(), topk(x[:2], 2).values)
+    by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
+    assert topk(by_columns, 2).values.placements == (distributed.Replicate(),)
 
 
 SHAPES = [(1, 1_000_000), (64, 20_000), (3, 100_000), (1000, 300), (5, 4097), (2000, 33), (1100, 1024)]

@@ -223,19 +223,10 @@ class TestOnCuda:
             assert torch.equal(captured.indices, approx_topk(static, 64).indices)
 
 
-def test_sharded_rows() -> None:
-    distributed = pytest.importorskip("torch.distributed.tensor")
-    if not torch.distributed.is_available():
-        pytest.skip("PyTorch without torch.distributed")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2,))
-        x = torch.randn(4, 600)
-        rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
-        values, indices = approx_topk(rows, 20)
-        assert values.placements == indices.placements == (distributed.Shard(0),)
-        assert torch.equal(indices.to_local(), approx_topk(x[:2], 20).indices)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded_rows(two_ranks) -> None:
+    distributed, mesh = two_ranks
+    x = torch.randn(4, 600)
+    rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+    values, indices = approx_topk(rows, 20)
+    assert values.placements == indices.placements == (distributed.Shard(0),)
+    assert torch.equal(indices.to_local(), approx_topk(x[:2], 20).indices)

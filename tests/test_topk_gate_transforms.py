@@ -144,21 +144,12 @@ class TestTransforms:
             assert doctest.testmod(sys.modules[module], extraglobs={"torch": torch}).failed == 0
 
 
-def test_sharded():
-    distributed = pytest.importorskip("torch.distributed.tensor")
-    if not torch.distributed.is_available():
-        pytest.skip("PyTorch without torch.distributed")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2,))
-        x = torch.randn(4, 6)
-        by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
-        weights, indices = topk_gate(by_rows, 2)
-        assert weights.placements == indices.placements == (distributed.Shard(0),)
-        assert torch.equal(weights.to_local(), topk_gate(x[:2], 2).weights)
-        by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
-        assert topk_gate(by_columns, 2).weights.placements == (distributed.Replicate(),)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded(two_ranks):
+    distributed, mesh = two_ranks
+    x = torch.randn(4, 6)
+    by_rows = distributed.DTensor.from_local(x[:2], mesh, [distributed.Shard(0)])
+    weights, indices = topk_gate(by_rows, 2)
+    assert weights.placements == indices.placements == (distributed.Shard(0),)
+    assert torch.equal(weights.to_local(), topk_gate(x[:2], 2).weights)
+    by_columns = distributed.DTensor.from_local(x[:, :3], mesh, [distributed.Shard(1)])
+    assert topk_gate(by_columns, 2).weights.placements == (distributed.Replicate(),)

@@ -93,18 +93,22 @@ def test_large_k_in_a_graph_with_new_data() -> None:
         assert torch.equal(out.indices, torch.sort(x, descending=True, stable=True).indices[:, :5000])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(
-    "rows, n, k", [(3000, 256, 8), (5, 128, 8), (77, 512, 24), (700, 128, 12), (2000, 136, 1)]
-)
-def test_short_rows_of_floats(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
-    assert " lanes" in explain("topk", torch.empty(rows, n, dtype=dtype, device="cuda"), k)
+def same_for_every_kind(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
     for kind in ("normal", "few", "equal", "special"):
         x = data(kind, rows, n, dtype)
         same(x, k, True)
         same(x, k, True, index_dtype=torch.int32)
     same(torch.full((rows, n), -torch.inf, device="cuda", dtype=dtype), k, True)
     same(torch.full((rows, n), torch.nan, device="cuda", dtype=dtype), k, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "rows, n, k", [(3000, 256, 8), (5, 128, 8), (77, 512, 24), (700, 128, 12), (2000, 136, 1)]
+)
+def test_short_rows_of_floats(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
+    assert " lanes" in explain("topk", torch.empty(rows, n, dtype=dtype, device="cuda"), k)
+    same_for_every_kind(rows, n, k, dtype)
     wide = data("normal", rows, n + 8, dtype)
     same(wide[:, 8:], k, True)  # rows apart, aligned or not
     same(wide[:, 1 : n + 1], k, True)
@@ -125,12 +129,7 @@ def test_many_rows_against_the_sampler(kind: str, dtype: torch.dtype) -> None:
 )
 def test_few_rows_of_floats(rows: int, n: int, k: int, dtype: torch.dtype) -> None:
     assert "cluster_row" in explain("topk", torch.empty(rows, n, dtype=dtype, device="cuda"), k)
-    for kind in ("normal", "few", "equal", "special"):
-        x = data(kind, rows, n, dtype)
-        same(x, k, True)
-        same(x, k, True, index_dtype=torch.int32)
-    same(torch.full((rows, n), -torch.inf, device="cuda", dtype=dtype), k, True)
-    same(torch.full((rows, n), torch.nan, device="cuda", dtype=dtype), k, True)
+    same_for_every_kind(rows, n, k, dtype)
     # All the best in one group of threads: they are more than there is room for.
     vector = 16 // torch.empty(0, dtype=dtype).element_size()
     x = data("normal", rows, n, dtype)

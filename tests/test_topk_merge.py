@@ -112,23 +112,14 @@ def test_errors(device):
         merge_topk(x, ids.to("meta"), 1)
 
 
-def test_sharded_rows():
-    distributed = pytest.importorskip("torch.distributed.tensor")
-    if not torch.distributed.is_available():
-        pytest.skip("PyTorch without torch.distributed")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    try:
-        mesh = torch.distributed.init_device_mesh("cpu", (2,))
-        x, ids = torch.randn(4, 6), torch.randperm(24).view(4, 6)
-        place = [distributed.Shard(0)]
-        parts = [distributed.DTensor.from_local(t[:2], mesh, place) for t in (x, ids)]
-        values, indices = merge_topk(*parts, 3)
-        assert values.placements == indices.placements == (distributed.Shard(0),)
-        assert torch.equal(indices.to_local(), merge_topk(x[:2], ids[:2], 3).indices)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_sharded_rows(two_ranks):
+    distributed, mesh = two_ranks
+    x, ids = torch.randn(4, 6), torch.randperm(24).view(4, 6)
+    place = [distributed.Shard(0)]
+    parts = [distributed.DTensor.from_local(t[:2], mesh, place) for t in (x, ids)]
+    values, indices = merge_topk(*parts, 3)
+    assert values.placements == indices.placements == (distributed.Shard(0),)
+    assert torch.equal(indices.to_local(), merge_topk(x[:2], ids[:2], 3).indices)
 
 
 def test_docstring():
