@@ -30,6 +30,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 #: Test files beside tests/test_<op>.py; globs, so a file may come later.
 TESTS = {
     "aggregate": ("tests/test_graph*.py", "tests/test_nn_conv.py"),
+    "topk": ("tests/test_segments.py",),
     "attention": ("tests/test_nn_layers.py", "tests/test_nn_inputs.py", "tests/test_pyg.py"),
 }
 #: xunit1 keeps the properties that tests record.

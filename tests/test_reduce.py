@@ -1,110 +1,17 @@
 """reduce, stats and dot beside PyTorch and beside the tree of docs/reduce.md."""
 
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from reduce_reference import strided_class, tree
+from reduce_cases import FLOATS, INTEGERS, LENGTHS, LONG, close, expected, make, ops_for
+from reduce_reference import tree
 
 import torch_gpuprims as gp
 import torch_gpuprims.nn
-from torch_gpuprims.reduce import REDUCE_OPS
-
-FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-INTEGERS = [
-    torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64,
-    torch.bool,
-]  # fmt: skip
-#: Around the limits of every kernel: vector, slot, accumulators, chunk, group, finals.
-LENGTHS = [
-    1,
-    2,
-    3,
-    4,
-    5,
-    8,
-    31,
-    64,
-    65,
-    100,
-    127,
-    128,
-    129,
-    255,
-    256,
-    257,
-    500,
-    512,
-    513,
-    1000,
-    4095,
-    4096,
-    4097,
-]
-LONG = [8192, 10_001, 32_768, 32_769, 40_000, 300_001]
-
-
-def make(shape: tuple[int, ...], dtype: torch.dtype, device: str, seed: int = 0) -> torch.Tensor:
-    g = torch.Generator().manual_seed(seed)
-    if dtype.is_floating_point:
-        return torch.randn(shape, generator=g, dtype=torch.float64).to(dtype).to(device)
-    if dtype == torch.bool:
-        return (torch.rand(shape, generator=g) < 0.7).to(device)
-    low = 0 if not dtype.is_signed else -100
-    whole = torch.randint(low, 100, shape, generator=g)
-    if dtype.itemsize > 1 and not dtype.is_signed:  # beyond the signed half
-        whole = torch.where(
-            torch.rand(shape, generator=g) < 0.1, whole + 2 ** (8 * dtype.itemsize - 1), whole
-        )
-    return whole.to(dtype).to(device)
-
-
-def integers(x: torch.Tensor) -> np.ndarray:
-    return x.cpu().numpy().astype(object)
-
-
-def expected(x: torch.Tensor, op: str, dim: int) -> torch.Tensor:
-    """PyTorch's answer in float64; NumPy's exact integers."""
-    if not x.dtype.is_floating_point and op in ("max", "min", "sum", "argmax", "argmin"):
-        values = integers(x)
-        if op in ("argmax", "argmin"):
-            return torch.from_numpy(np.asarray(getattr(np, op)(x.cpu().numpy(), dim)))
-        result = np.asarray(getattr(np, op)(values, dim), dtype=object)
-        if x.dtype == torch.uint64:
-            return torch.from_numpy(np.asarray(result % 2**64).astype(np.uint64))
-        return torch.from_numpy(result.astype(np.int64))
-    x = x.cpu().double()
-    match op:
-        case "max" | "min":
-            return getattr(torch, f"a{op}")(x, dim)
-        case "norm":
-            return torch.linalg.vector_norm(x, dim=dim)
-        case "logsumexp":
-            return torch.logsumexp(x, dim)
-    return getattr(torch, op)(x, dim)
-
-
-def close(actual: torch.Tensor, want: torch.Tensor, dtype: torch.dtype, scale: float = 1.0) -> None:
-    if dtype == torch.uint64:
-        assert np.array_equal(actual.cpu().numpy(), want.numpy())
-        return
-    tolerance = {torch.float16: 2e-3, torch.bfloat16: 1e-2, torch.float32: 3e-6, torch.float64: 1e-13}
-    bound = tolerance.get(dtype, 0) * scale
-    torch.testing.assert_close(
-        actual.cpu().double(), want.double(), rtol=bound, atol=bound * 4, equal_nan=True
-    )
-
-
-def ops_for(dtype: torch.dtype) -> list[str]:
-    if dtype.is_floating_point:
-        return list(REDUCE_OPS)
-    return ["sum", "max", "min", "argmax", "argmin", "any", "all"]
 
 
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS, ids=str)
@@ -141,64 +48,6 @@ def test_long_rows(dtype: torch.dtype, device: str) -> None:
                 assert torch.equal(got.cpu().long(), want.long()), (op, n)
             else:
                 close(got, want, dtype, scale=math.sqrt(n))
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_sums_follow_the_written_tree(dtype: torch.dtype, device: str) -> None:
-    acc = np.float64 if dtype == torch.float64 else np.float32
-    for n in (*LENGTHS, 12_345, 36_864, 70_001):
-        x = make((2, n), dtype, device, n) * 3
-        values = (x.cpu() if dtype in (torch.float32, torch.float64) else x.cpu().float()).numpy()
-        for source, dim in ((x, 1), (x.t().contiguous(), 0), (x.t().contiguous().t(), 1)):
-            strided = strided_class(source.stride(dim), n)
-            want = torch.from_numpy(tree(values, dtype.itemsize, strided=strided).astype(acc))
-            got = gp.reduce(source, "sum", dim)
-            assert torch.equal(got.cpu(), want.to(dtype)), (n, dim)
-            mean = torch.from_numpy((want.numpy() / acc(n)).astype(acc))
-            assert torch.equal(gp.reduce(source, "mean", dim).cpu(), mean.to(dtype)), (n, dim)
-
-
-def test_float64_sum_of_float32(device: str) -> None:
-    for n in (5, 128, 1000, 5000, 40_000):
-        x = make((2, n), torch.float32, device, n)
-        for source, dim in ((x, 1), (x.t().contiguous(), 0)):
-            strided = strided_class(source.stride(dim), n)
-            want = torch.from_numpy(tree(x.cpu().double().numpy(), 4, strided=strided))
-            got = gp.reduce(source, "sum", dim, dtype=torch.float64)
-            assert got.dtype == torch.float64 and torch.equal(got.cpu(), want)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("op", [op for op in REDUCE_OPS if op not in ("any", "all")])
-def test_same_bits_alone_in_a_batch_and_at_odd_offsets(op: str, dtype: torch.dtype, device: str) -> None:
-    for n in (7, 64, 100, 130, 300, 1001, 4096, 5000, 33_000):
-        rows = make((5, n), dtype, device, n) / 4
-        rows = 1 + rows / 16 if op == "prod" else rows  # products of many numbers below 1 are all 0
-        whole = gp.reduce(rows, op, -1)
-        for i in range(5):
-            assert torch.equal(gp.reduce(rows[i], op), whole[i]), (n, i)
-        for shift in (1, 2, 3, 5):
-            wide = rows.new_zeros(5, n + shift)
-            wide[:, shift:] = rows
-            assert torch.equal(gp.reduce(wide[:, shift:], op, -1), whole), (n, shift)
-        many = rows.repeat(200 if n < 1000 else 8, 1)
-        assert torch.equal(gp.reduce(many, op, -1)[:5], whole), n
-        turned = rows.t().contiguous()
-        columns = gp.reduce(turned, op, 0)  # the strided class has bits of its own
-        alone = torch.stack([gp.reduce(turned[:, i : i + 1].expand(n, 2), op, 0)[0] for i in range(5)])
-        if n > 1:
-            assert torch.equal(columns, alone), n
-            wide = turned.repeat(1, 30)
-            assert torch.equal(gp.reduce(wide, op, 0)[:5], columns), n
-
-
-def test_sum_depends_on_the_class_of_strides_alone(device: str) -> None:
-    x = make((6, 50, 7), torch.float32, device)
-    want = gp.reduce(x, "sum", 1)
-    assert torch.equal(gp.reduce(x.permute(2, 1, 0), "sum", 1), want.t())
-    assert torch.equal(gp.reduce(x.permute(1, 2, 0).contiguous(), "sum", 0), want.t())
-    assert torch.equal(gp.reduce(torch.stack([x, x], -1), "sum", 1)[..., 1], want)
-    assert torch.equal(gp.reduce(x, "sum"), gp.reduce(x.permute(2, 0, 1), "sum"))
 
 
 @pytest.mark.gpu
@@ -401,52 +250,6 @@ def test_dot(dtype: torch.dtype, device: str) -> None:
         assert torch.equal(gp.dot(torch.stack([x, x], 1)[:, 0], y), got)
 
 
-def test_gradients_of_extremes_go_to_the_first(device: str) -> None:
-    x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 0.0]], device=device, requires_grad=True)
-    gp.reduce(x, "max", 1).sum().backward()
-    assert x.grad.tolist() == [[0, 1, 0], [1, 0, 0]]
-    x.grad = None
-    gp.reduce(x, "min").backward()
-    assert x.grad.tolist() == [[0, 0, 0], [0, 0, 1]]
-
-
-@pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min", "norm", "var", "std", "logsumexp"])
-@pytest.mark.parametrize("dim", [None, 0, -1, (0, 2), (2, 1)])
-def test_gradients(op: str, dim: object, device: str) -> None:
-    g = torch.Generator().manual_seed(3)
-    x = (torch.randperm(24, generator=g).double() / 6 - 2.03).reshape(2, 3, 4).to(device).requires_grad_()
-    for keepdim in (False, True):
-        assert torch.autograd.gradcheck(lambda t: gp.reduce(t, op, dim, keepdim), x)  # noqa: B023
-    assert torch.autograd.gradgradcheck(lambda t: gp.reduce(t, op, dim), x)
-    assert torch.autograd.gradgradcheck(lambda t: torch.ops.gpuprims.reduce(t, 6 + 4, [1]), x)
-
-
-@pytest.mark.parametrize("ord", [1, 2, math.inf])
-def test_gradients_of_norms(ord: float, device: str) -> None:
-    x = (torch.arange(12).double().reshape(3, 4) / 3 - 1.1).to(device).requires_grad_()
-    assert torch.autograd.gradcheck(lambda t: gp.reduce(t, "norm", 1, ord=ord), x)
-    zero = torch.zeros(3, device=device, requires_grad=True)
-    gp.reduce(zero, "norm", ord=ord).backward()
-    assert zero.grad.tolist() == [0, 0, 0]
-
-
-def test_gradient_of_a_product_with_zeros(device: str) -> None:
-    for values in ([2.0, 0.0, 3.0], [0.0, 0.0, 3.0], [2.0, 4.0, 3.0]):
-        x = torch.tensor(values, dtype=torch.float64, device=device, requires_grad=True)
-        assert torch.autograd.gradcheck(lambda t: gp.reduce(t, "prod"), x)
-        assert torch.autograd.gradgradcheck(lambda t: gp.reduce(t, "prod"), x)
-
-
-def test_gradients_of_stats_and_dot(device: str) -> None:
-    x = (torch.arange(12).double().reshape(3, 4) * 7 % 12 / 3 - 1.1).to(device).requires_grad_()
-    for dim in (None, 0, 1, (0, 1)):
-        assert torch.autograd.gradcheck(lambda t: gp.stats(t, dim)[:4], x)  # noqa: B023
-        assert torch.autograd.gradgradcheck(lambda t: gp.stats(t, dim)[:4], x)  # noqa: B023
-    y = x.detach()[0].clone().requires_grad_()
-    assert torch.autograd.gradcheck(gp.dot, (x[0], y))
-    assert torch.autograd.gradgradcheck(gp.dot, (x[0], y))
-
-
 def test_messages(device: str) -> None:
     x = torch.zeros(3, 4, device=device)
     cases = [
@@ -509,65 +312,3 @@ def test_explain() -> None:
     assert "long_rows, 8 chunks of 4096 a row, 8 in a block" in of(4096, 32_768, dim=-1)
     assert "strided" in of(32_768, 4096, dim=0)
     assert "reduce stats float32" in gp.explain("stats", torch.empty(100, 100), 1)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_other_grids_give_the_same_bits() -> None:
-    """Subprocesses, because the switch is read once."""
-    script = (
-        "import torch, torch_gpuprims as gp, hashlib\n"
-        "g = torch.Generator().manual_seed(5); h = hashlib.sha256()\n"
-        "for dtype in (torch.float32, torch.float16, torch.bfloat16):\n"
-        " for shape, dim in (((3, 50_000), 1), ((2**21 + 5,), 0), ((20_000, 70), 0), ((5000, 3), 0)):\n"
-        "  x = torch.randn(shape, generator=g).to(dtype).cuda()\n"
-        "  for op in gp.reduce.__globals__['REDUCE_OPS']:\n"
-        "   for ord in (1, 2, float('inf')) if op == 'norm' else (2,):\n"
-        "    y = 1 + x / 1000 if op == 'prod' else x\n"
-        "    h.update(gp.reduce(y, op, dim, ord=ord).double().cpu().numpy().tobytes())\n"
-        "  h.update(gp.dot(x.flatten(), x.flatten()).double().cpu().numpy().tobytes())\n"
-        "  for t in gp.stats(x, dim, indices=True): h.update(t.double().cpu().numpy().tobytes())\n"
-        "print(h.hexdigest())\n"
-    )
-    seen = set()
-    for chunks in ("", "1", "2", "4", "8"):
-        env = {**os.environ, "GPUPRIMS_REDUCE_CHUNKS": chunks}
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
-        assert done.returncode == 0, done.stderr
-        seen.add(done.stdout)
-    assert len(seen) == 1
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_cuda_sums_have_the_bits_of_the_cpu() -> None:
-    for dtype in (torch.float32, torch.float64):
-        for shape, dim in (
-            ((2**20 + 3,), 0),
-            ((300, 1000), 1),
-            ((5000, 64), 0),
-            ((9, 40_001), 1),
-            ((8, 300, 70), 1),
-        ):
-            x = make(shape, dtype, "cpu", shape[0]) * 1e-3
-            x.reshape(-1)[::97] *= 1e-38  # denormal
-            word = torch.int64 if dtype == torch.float64 else torch.int32
-            for op in ("sum", "mean", "norm"):
-                there, here = (gp.reduce(t, op, dim, ord=1).cpu() for t in (x.cuda(), x))
-                assert torch.equal(there.view(word), here.view(word)), (op, shape)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-def test_streams_and_repeats_leave_the_tickets_clean() -> None:
-    x = torch.randn(2**20, device="cuda")
-    want = gp.reduce(x, "sum")
-    streams = [torch.cuda.Stream() for _ in range(4)]
-    torch.cuda.synchronize()
-    results = []
-    for _ in range(50):
-        for stream in streams:
-            with torch.cuda.stream(stream):
-                results.append(gp.reduce(x, "sum"))
-    torch.cuda.synchronize()
-    assert all(torch.equal(r, want) for r in results)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from reduce_cases import FLOATS, INTEGERS, close, expected, make, ops_for
 from reduce_reference import tree
-from test_reduce import FLOATS, INTEGERS, close, expected, make, ops_for
 
 import torch_gpuprims as gp
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from emulate import HERE, ROOT, compile_program, on_the_host
 from emulate import run as run_program
-from test_reduce import make
+from reduce_cases import make
 
 from torch_gpuprims import reduce_fake as codes
 

@@ -1,10 +1,9 @@
-"""segment_reduce against NumPy in float64, bit for bit against its written tree; bad offsets; transforms."""
+"""segment_reduce against NumPy in float64; bad offsets; transforms."""
 
 import doctest
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,92 +11,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from reduce_segment_reference import (
+    FLOATS,
+    INTS,
+    OPS,
+    check,
+    cut,
+    draw,
+)
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from torch_gpuprims import Segments, explain, reduce, segment_expand, segment_reduce
+from torch_gpuprims import Segments, explain, segment_expand, segment_reduce
 from torch_gpuprims.nn import SegmentReduce
-
-OPS = ("sum", "mean", "max", "min", "prod", "logsumexp")
-FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-INTS = (
-    torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
-)  # fmt: skip
-
-
-def cut(lengths):
-    return torch.tensor([0, *np.cumsum(lengths, dtype=np.int64).tolist()])
-
-
-def draw(shape, dtype, seed, small=False):
-    """Values whose product stays finite where `small`."""
-    g = np.random.default_rng(seed)
-    if dtype.is_floating_point:
-        x = np.exp(g.normal(0, 0.01, shape)) * g.choice([-1, 1], shape) if small else g.normal(0, 3, shape)
-        return torch.from_numpy(x).to(dtype)
-    if dtype == torch.bool:
-        return torch.from_numpy(g.integers(0, 2, shape).astype(bool))
-    info = torch.iinfo(dtype)
-    x = g.integers(max(info.min, -(2**63)), min(info.max, 2**63 - 1), shape, endpoint=True)
-    x = np.where(g.integers(0, 2, shape) == 0, np.clip(x, -3 if info.min < 0 else 0, 3), x)
-    return torch.from_numpy(x).to(dtype)
-
-
-def empty_value(op, dtype):
-    if op in ("sum", "prod", "mean"):
-        return {"sum": 0, "prod": 1, "mean": np.nan}[op]
-    if dtype.is_floating_point:
-        return np.inf if op == "min" else -np.inf
-    if dtype == torch.bool:
-        return op == "min"
-    return torch.iinfo(dtype).max if op == "min" else torch.iinfo(dtype).min
-
-
-def numpy_of(x):
-    return x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy()
-
-
-def reference(part, op, dtype):
-    """In NumPy, float64; integers exact, modulo 2^64."""
-    if part.shape[0] == 0:
-        return np.full(part.shape[1:], empty_value(op, dtype))
-    if dtype.is_floating_point:
-        x = part.astype(np.float64)
-        if op == "logsumexp":
-            return np.logaddexp.reduce(x, axis=0)
-        return {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}[op](x, axis=0)
-    if op in ("sum", "prod"):
-        x = part.astype(np.int64)
-        return x.sum(0) if op == "sum" else x.prod(0)
-    return part.max(0) if op == "max" else part.min(0)
-
-
-def check(x, indptr, op, offsets=None):
-    out = segment_reduce(x, indptr.to(x.device) if offsets is None else offsets, op)
-    counts = op in ("sum", "prod") and not x.dtype.is_floating_point
-    assert out.dtype == (torch.int64 if counts else x.dtype)
-    assert out.shape == (len(indptr) - 1, *x.shape[1:])
-    got, values = numpy_of(out.cpu()), numpy_of(x.cpu())
-    for s, (begin, end) in enumerate(pairwise(indptr.tolist())):
-        want = reference(values[begin:end], op, x.dtype)
-        if not x.dtype.is_floating_point:
-            assert np.array_equal(got[s], want), (op, s)
-            continue
-        eps = torch.finfo(x.dtype).eps
-        size = np.abs(values[begin:end].astype(np.float64)).sum(0) if op == "sum" else np.abs(want)
-        if op == "mean":
-            size = np.abs(values[begin:end].astype(np.float64)).mean(0) if end > begin else 0
-        steps = 4 + (end - begin if op == "prod" else np.log2(end - begin + 1))
-        bound = np.where(np.isfinite(want), 2 * eps * np.asarray(size), 0)
-        bound = bound + steps * torch.finfo(torch.float64 if x.dtype == torch.float64 else
-                                            torch.float32).eps * np.asarray(size)  # fmt: skip
-        most = torch.finfo(x.dtype).max
-        over = np.abs(want) > most
-        fine = (got[s] == want) | (np.isnan(got[s]) & np.isnan(want)) | over
-        with np.errstate(invalid="ignore"):
-            fine |= np.abs(got[s] - want) <= bound + 1e-7 * (op == "logsumexp")
-        assert np.all(fine), (op, s, got[s], want)
-
 
 LENGTHS = st.lists(
     st.sampled_from([0, 0, 1, 2, 3, 9, 10, 16, 17, 31, 32, 33, 64, 65, 100, 128, 129, 300, 1025, 4097]),
@@ -162,126 +87,6 @@ class TestValues:
             assert not torch.signbit(zero)
 
 
-def tree(x, op="sum"):
-    """The tree of a flat float32 segment, as docs/reduce_ladder.md defines it, in NumPy float32."""
-    x = np.asarray(x, dtype=np.float32)
-    chunks = []
-    for at in range(0, len(x), 4096):
-        part = np.pad(x[at : at + 4096], (0, -len(x[at : at + 4096]) % 128)).reshape(-1, 32, 4)
-        acc = np.zeros((32, 4), np.float32)
-        for row in part:
-            acc = acc + row
-        acc = acc[:, :2] + acc[:, 2:]
-        acc = (acc[:, :1] + acc[:, 1:])[:, 0]
-        for half in (16, 8, 4, 2, 1):
-            acc = acc[:half] + acc[half : 2 * half]
-        chunks.append(acc[0])
-    groups = []
-    for at in range(0, len(chunks), 8):
-        v = np.array(chunks[at : at + 8] + [0] * (8 - len(chunks[at : at + 8])), np.float32)
-        while len(v) > 1:
-            v = v[::2] + v[1::2]
-        groups.append(v[0])
-    acc = np.zeros(256, np.float32)
-    for g, value in enumerate(groups):
-        acc[g % 256] += value
-    for half in (128, 64, 32, 16, 8, 4, 2, 1):
-        acc = acc[:half] + acc[half : 2 * half]
-    return acc[0]
-
-
-def tree_of_rows(x):
-    """The tree of rows: pieces of 64, eight lanes."""
-    values = [np.asarray(row, np.float32) for row in x]
-    while True:
-        pieces = []
-        for at in range(0, len(values), 64):
-            lanes = [np.zeros_like(values[0]) for _ in range(8)]
-            for i, row in enumerate(values[at : at + 64]):
-                lanes[i % 8] = lanes[i % 8] + row
-            while len(lanes) > 1:
-                half = len(lanes) // 2
-                lanes = [a + b for a, b in zip(lanes[:half], lanes[half:], strict=True)]
-            pieces.append(lanes[0])
-        values = pieces
-        if len(values) == 1:
-            return values[0]
-
-
-class TestBits:
-    @pytest.mark.parametrize("length", [1, 5, 10, 32, 33, 127, 128, 129, 1000, 4096, 4097, 40_000, 300_001])
-    def test_written_tree(self, device, length):
-        x = np.random.default_rng(length).normal(size=length).astype(np.float32)
-        out = segment_reduce(torch.from_numpy(x).to(device), torch.tensor([0, length], device=device))
-        assert out.item() == tree(x)
-        mean = segment_reduce(
-            torch.from_numpy(x).to(device), torch.tensor([0, length], device=device), "mean"
-        )
-        assert mean.item() == tree(x) / np.float32(length)
-
-    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-    @pytest.mark.parametrize("op", ["sum", "mean", "prod", "max", "min"])
-    def test_bits_of_reduce(self, device, dtype, op):
-        for length in (1, 9, 16, 17, 32, 33, 129, 300, 1000, 4096, 4097, 40_000, 300_001):
-            x = draw((length + 1,), dtype, length, op == "prod").to(device)[1:]
-            out = segment_reduce(x, torch.tensor([0, length], device=device), op)
-            assert torch.equal(out[0], reduce(x, op)), length
-
-    @pytest.mark.parametrize("length", [1, 7, 64, 65, 256, 257, 4096, 5000, 20_000])
-    def test_written_tree_of_rows(self, device, length):
-        x = np.random.default_rng(length).normal(size=(length, 4)).astype(np.float32)
-        for columns in (3, 4):
-            values = torch.from_numpy(x[:, :columns].copy()).to(device)
-            out = segment_reduce(values, torch.tensor([0, length], device=device))
-            assert np.array_equal(out.cpu().numpy()[0], tree_of_rows(x)[:columns])
-
-    @pytest.mark.parametrize("op", OPS)
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-    @pytest.mark.parametrize("shape", [(), (3,), (4,)])
-    def test_place_and_neighbours_change_nothing(self, device, op, dtype, shape):
-        for length in (7, 31, 33, 500, 1100, 5000, 50_000):
-            part = draw((length, *shape), dtype, length, op == "prod").to(device)
-            alone = segment_reduce(part, torch.tensor([0, length], device=device), op)
-            for before, after in (
-                ([1], []),
-                ([3, 0, 2], [4000]),
-                ([10] * 3001, [10] * 5000),
-                ([100_001], []),
-            ):
-                indptr = cut([*before, length, *after]).to(device)
-                x = torch.zeros((int(indptr[-1]), *shape), dtype=dtype, device=device)
-                at = int(indptr[len(before)])
-                x[at : at + length] = part
-                out = segment_reduce(x, indptr, op)[len(before)]
-                assert torch.equal(out, alone[0]), (length, before[:3])
-
-    def test_threads_do_not_matter(self):
-        indptr = cut([100_000, 7, 0, 3_000_000, 50, *[30] * 20_000])
-        x = torch.randn(int(indptr[-1]))
-        threads, results = torch.get_num_threads(), []
-        try:
-            for count in (1, 2, 7):
-                torch.set_num_threads(count)
-                results.append((segment_reduce(x, indptr), segment_reduce(x, indptr, "logsumexp")))
-        finally:
-            torch.set_num_threads(threads)
-        for other in results[1:]:
-            assert all(map(torch.equal, results[0], other))
-
-    @pytest.mark.gpu
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-    @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-    def test_cuda_has_the_bits_of_the_cpu(self, dtype):
-        indptr = cut(
-            [3, 0, 150_000, 20, 9000, 700, 0, 1_040_001, 33, 160, 4096, 4097, *[10] * 3000, *range(300)]
-        )
-        for shape in ((), (4,), (5,)):
-            x = draw((int(indptr[-1]), *shape), dtype, 0)
-            for op in ("sum", "mean", "max", "min"):
-                cpu, cuda = segment_reduce(x, indptr, op), segment_reduce(x.cuda(), indptr.cuda(), op)
-                assert torch.equal(cpu.nan_to_num(7), cuda.cpu().nan_to_num(7)), (op, shape)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 def test_lengths_from_none_to_1e8():
@@ -297,6 +102,7 @@ def test_lengths_from_none_to_1e8():
 
 
 N = 4000
+
 HOSTILE = {
     "alternating": [0, N] * 50 + [0],
     "alternating to the end": [0, N] * 50,
@@ -332,6 +138,8 @@ class TestBadData:
     def test_check_variable_raises(self, device):
         code = f"""
 import torch, torch_gpuprims
+
+
 x = torch.rand(5, device="{device}")
 for indptr in ([0, 3, 2, 5], [0, 3, 5]):
     at = torch.tensor(indptr, device="{device}")

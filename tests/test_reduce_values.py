@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from devices import no_cuda
+from reduce_cases import FLOATS, INTEGERS, close, expected, make, ops_for
 from reduce_reference import tree
-from test_reduce import FLOATS, INTEGERS, close, expected, make, ops_for
 
 import torch_gpuprims as gp
 from torch_gpuprims.reduce import REDUCE_OPS

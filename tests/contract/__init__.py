@@ -6,20 +6,15 @@ hold, with the reason. test_contract.py is generic and need not change.
 """
 
 from .aggregate import NEIGHBOR_AGGREGATE, NEIGHBOR_EXTREME_GRAD, SDDMM
-from .attention import (
-    EDGE_SOFTMAX,
-    EDGE_SOFTMAX_GRAD,
-    GATV2_SCORE,
-    GATV2_SCORE_GRAD,
-    NEIGHBOR_ATTENTION,
-    NEIGHBOR_ATTENTION_GRAD,
-)
+from .attention import NEIGHBOR_ATTENTION, NEIGHBOR_ATTENTION_GRAD
+from .edge_scores import EDGE_SOFTMAX, EDGE_SOFTMAX_GRAD, GATV2_SCORE, GATV2_SCORE_GRAD
 from .reduce import DOT, REDUCE, STATS
 from .reduce_histogram import HISTOGRAM
 from .reduce_segment import SEGMENT_EXPAND, SEGMENT_REDUCE
-from .reorder import GATHER_PACKED, PACK_ROWS, SPMV, SPMV_CSR, UNPACK_ROWS
+from .reorder import GATHER_PACKED, PACK_ROWS, UNPACK_ROWS
 from .sort import ARGSORT, SEGMENT_SORT, SORT, SORT_KEYS
 from .spec import Call, Op
+from .spmv import SPMV, SPMV_CSR
 from .topk import TOPK
 from .topk_approx import APPROX_TOPK
 from .topk_gate import TOPK_GATE
