@@ -1,4 +1,5 @@
-"""Gradients and batching of the sorts: gradients go back through the permutation, batches into the rows."""
+"""Gradients and batching of the sorts: gradients go back through the permutation, tangents forth, batches
+into the rows. What a setup returns is what a jvp needs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,17 +21,24 @@ def _through(indices: torch.Tensor, shape: Any, dim: int, grad: torch.Tensor) ->
 # sort -----------------------------------------------------------------------------------------------------
 
 
-def _sort_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _sort_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     ctx.dim, ctx.shape = inputs[1], inputs[0].shape
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
     ctx.set_materialize_grads(False)
+    return output[1]
 
 
 def _sort_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
     if grad is None:
         return (None,) * 4
     return _through(ctx.saved_tensors[0], ctx.shape, ctx.dim, grad), None, None, None
+
+
+def _sort_jvp(ctx: Any, tangent: torch.Tensor | None, *_: None) -> tuple[torch.Tensor | None, None]:
+    if tangent is None:
+        return None, None
+    return tangent.gather(ctx.dim, ctx.saved_tensors[0].long()), None
 
 
 def _vmap_rows(op: str, run: Callable[..., Any], in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
@@ -50,9 +58,10 @@ def _vmap_rows(op: str, run: Callable[..., Any], in_dims: tuple[Any, ...], args:
 # sort_keys: the backward pass sorts again, for the permutation ---------------------------------------------
 
 
-def _keys_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+def _keys_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
     ctx.dim, ctx.descending = inputs[1], inputs[2]
     ctx.save_for_backward(inputs[0])
+    return inputs[0]
 
 
 def _keys_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -61,13 +70,34 @@ def _keys_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, .
     return _through(indices, input.shape, ctx.dim, grad), None, None
 
 
+def _keys_jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> torch.Tensor:
+    (input,) = ctx.saved_tensors
+    return tangent.gather(ctx.dim, _ops.argsort(input.detach(), ctx.dim, ctx.descending))
+
+
+def _vmap_in_place(
+    run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]
+) -> tuple[None, None]:
+    batch, descending = args[0].movedim(in_dims[0], 0), args[1]
+    if batch.dim() == 1:  # scalars
+        return None, None
+    if batch.is_contiguous():
+        run(batch, descending)
+    else:
+        batch.copy_(_ops.sort_keys(batch, -1, descending))
+    return None, None
+
+
 # segment_sort ---------------------------------------------------------------------------------------------
 
 
-def _segment_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+def _segment_setup(
+    ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
     ctx.set_materialize_grads(False)
+    return output[1]
 
 
 def _segment_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
@@ -78,6 +108,14 @@ def _segment_backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[tor
     n = grad.shape[0]
     at = torch.where(indices < 0, n, indices)
     return _through(at, (n + 1,), 0, grad).narrow(0, 0, n), None, None, None
+
+
+def _segment_jvp(ctx: Any, tangent: torch.Tensor | None, *_: None) -> tuple[torch.Tensor | None, None]:
+    """Where indptr was wrong the tangent is 0."""
+    if tangent is None:
+        return None, None
+    (indices,) = ctx.saved_tensors
+    return torch.where(indices < 0, 0, tangent.gather(0, indices.clamp_min(0).long())), None
 
 
 def _vmap_segments(
@@ -106,8 +144,9 @@ def _vmap_segments(
 
 def _register(
     name: str,
-    setup: Callable[..., None] | None,
+    setup: Callable[..., torch.Tensor] | None,
     backward: Callable[..., Any] | None,
+    forward: Callable[..., Any] | None,
     batched: Callable[..., Any],
 ) -> Callable[..., Any]:
     """Register the op's gradient and vmap; returns the op as a function that torch.func may see too.
@@ -122,9 +161,11 @@ def _register(
         return batched(op, info, in_dims, (*args, *(argument.default_value for argument in rest)))
 
     torch.library.register_vmap(qualified, vmap)
-    if setup is None or backward is None:
+    if setup is None or backward is None or forward is None:
         return op
-    torch.library.register_autograd(qualified, backward, setup_context=setup)
+    torch.library.register_autograd(qualified, backward, setup_context=setup)  # type: ignore[arg-type]
+
+    setup_saving = setup
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -132,13 +173,16 @@ def _register(
             with below_autograd():
                 return op(*args)
 
-        setup_context = staticmethod(setup)  # type: ignore[arg-type]
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            ctx.save_for_forward(setup_saving(ctx, inputs, output))
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
             return batched(run, info, in_dims, args)
 
     Function.backward = staticmethod(backward)  # type: ignore[method-assign, assignment]
+    Function.jvp = staticmethod(forward)  # type: ignore[method-assign, assignment]
 
     def run(*args: Any) -> Any:
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -151,10 +195,11 @@ def _rows(name: str) -> Callable[..., Any]:
     return lambda run, info, in_dims, args: _vmap_rows(name, run, in_dims, args)
 
 
-run_sort = _register("sort", _sort_setup, _sort_backward, _rows("sort"))
-run_sort_keys = _register("sort_keys", _keys_setup, _keys_backward, _rows("sort_keys"))
-run_segment_sort = _register("segment_sort", _segment_setup, _segment_backward, _vmap_segments)
-_register("argsort", None, None, _rows("argsort"))
+run_sort = _register("sort", _sort_setup, _sort_backward, _sort_jvp, _rows("sort"))
+run_sort_keys = _register("sort_keys", _keys_setup, _keys_backward, _keys_jvp, _rows("sort_keys"))
+run_segment_sort = _register("segment_sort", _segment_setup, _segment_backward, _segment_jvp, _vmap_segments)
+_register("argsort", None, None, None, _rows("argsort"))
+_register("_sort_keys_", None, None, None, _vmap_in_place)
 
 
 class _EagerSort(torch.autograd.Function):
