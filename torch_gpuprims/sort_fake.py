@@ -25,7 +25,7 @@ def sorted_dim(op: str, dim: int, rank: int) -> int:
     return dim % span
 
 
-def _check(op: str, input: torch.Tensor, dim: int) -> int:
+def check_input(op: str, input: torch.Tensor, dim: int) -> int:
     """The length of a row."""
     _check_tensor(op, "input", input)
     torch._check(input.dtype in _DTYPES, lambda: f"{op}: dtype {_name(input.dtype)} is not supported")
@@ -33,11 +33,25 @@ def _check(op: str, input: torch.Tensor, dim: int) -> int:
     return input.shape[dim] if input.dim() else 1
 
 
+def check_bits(op: str, input: torch.Tensor, begin_bit: int, end_bit: int) -> tuple[int, int]:
+    """The bits that count, with -1 resolved."""
+    width = input.dtype.itemsize * 8
+    end = width if end_bit == -1 else end_bit
+    torch._check(
+        0 <= begin_bit <= end <= width,
+        lambda: (
+            f"{op}: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= {width}, "
+            f"got {begin_bit} and {end}"
+        ),
+    )
+    return begin_bit, end
+
+
 @torch.library.register_fake("gpuprims::sort")
 def _sort(
     input: torch.Tensor, dim: int = -1, descending: bool = False, index_bits: int = 64
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    n = _check("sort", input, dim)
+    n = check_input("sort", input, dim)
     dtype = _check_index("sort", index_bits, n)
     return input.new_empty(input.shape), input.new_empty(input.shape, dtype=dtype)
 
@@ -51,31 +65,22 @@ def _argsort(
     begin_bit: int = 0,
     end_bit: int = -1,
 ) -> torch.Tensor:
-    n = _check("argsort", input, dim)
+    n = check_input("argsort", input, dim)
     dtype = _check_index("argsort", index_bits, n)
-    width = input.dtype.itemsize * 8
-    end = width if end_bit == -1 else end_bit
-    torch._check(
-        0 <= begin_bit <= end <= width,
-        lambda: (
-            f"argsort: begin_bit and end_bit must satisfy 0 <= begin_bit <= end_bit <= {width}, "
-            f"got {begin_bit} and {end}"
-        ),
-    )
+    check_bits("argsort", input, begin_bit, end_bit)
     return input.new_empty(input.shape, dtype=dtype)
 
 
 @torch.library.register_fake("gpuprims::sort_keys")
 def _sort_keys(input: torch.Tensor, dim: int = -1, descending: bool = False) -> torch.Tensor:
-    _check("sort_keys", input, dim)
+    check_input("sort_keys", input, dim)
     return input.new_empty(input.shape)
 
 
 @torch.library.register_fake("gpuprims::_sort_keys_")
-def _sort_keys_in_place(input: torch.Tensor, descending: bool = False) -> torch.Tensor:
-    _check("sort_keys", input, -1)
+def _sort_keys_in_place(input: torch.Tensor, descending: bool = False) -> None:
+    check_input("sort_keys", input, -1)
     torch._check(input.is_contiguous(), lambda: "sort_keys: input must be contiguous")
-    return input
 
 
 @torch.library.register_fake("gpuprims::segment_sort")

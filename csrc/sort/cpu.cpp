@@ -21,7 +21,7 @@ struct Result {
 // All of sort, argsort and sort_keys.
 Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, bool descending,
                 bool want_values, bool want_indices, int64_t index_bits, BitRange bits) {
-  const Tensor source = rows_last(input, shape.dim, shape.last);
+  const Tensor source = rows_last(op, input, shape.dim, shape.last);
   Problem p;
   p.op = op;
   p.dtype = shape.dtype;
@@ -43,8 +43,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
   const int64_t n = shape.n;
   if (shape.rows > 0 && n > 0)
     cpu_sort::sort_any(p, shape.rows, n, [n](int64_t row) { return row * n; });
-  if (want_values) result.values = rows_back(*result.values, shape.dim, shape.last);
-  if (want_indices) result.indices = rows_back(*result.indices, shape.dim, shape.last);
+  if (want_values) result.values = rows_back(op, *result.values, shape.dim, shape.last);
+  if (want_indices) result.indices = rows_back(op, *result.indices, shape.dim, shape.last);
   return result;
 }
 
@@ -74,13 +74,12 @@ Tensor sort_keys_cpu(const Tensor& input, int64_t dim, bool descending) {
               .values;
 }
 
-Tensor sort_keys_in_place_cpu(const Tensor& input, bool descending) {
+void sort_keys_in_place_cpu(const Tensor& input, bool descending) {
   const SortShape shape = check_sort_in_place(input);
   const Result sorted = sort_dim("sort_keys", input, shape, descending, true, false, 64,
                                  {0, dtype_bytes(shape.dtype) * 8});
   std::memcpy(input.mutable_data_ptr(), sorted.values->const_data_ptr(),
               input.numel() * dtype_bytes(shape.dtype));
-  return input;
 }
 
 // Offsets that are wrong leave values as 0 or NaN bits and indices -1, as the kernels for CUDA do.
@@ -93,7 +92,7 @@ std::tuple<Tensor, Tensor> segment_sort_cpu(const Tensor& keys, const Tensor& in
                                             bool descending, int64_t index_bits) {
   constexpr auto op = "segment_sort";
   check_segments(keys, indptr, index_bits);
-  const Tensor source = torch::stable::contiguous(keys), at = torch::stable::contiguous(indptr);
+  const Tensor source = dense(op, keys), at = dense(op, indptr);
   Tensor values = empty_as(op, source, keys.scalar_type());
   Tensor indices = empty_as(op, source, index_type(index_bits));
   Problem p;

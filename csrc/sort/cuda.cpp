@@ -14,39 +14,23 @@
 namespace gpuprims {
 namespace {
 
-bool exact_ranks() {
-  static const bool exact = std::getenv("GPUPRIMS_SORT_EXACT") != nullptr;
-  return exact;
-}
+// What the environment says when the library is loaded, which is at import.
+const bool kExactRanks = std::getenv("GPUPRIMS_SORT_EXACT") != nullptr;
 
-// GPUPRIMS_SORT_CODES: bits of the codes that long rows are sorted by; 0 for none.
-int code_bits() {
-  static const int bits = [] {
-    const char* const set = std::getenv("GPUPRIMS_SORT_CODES");
-    return set ? std::atoi(set) : -1;
-  }();
-  return bits;
+int number_in(const char* variable, int most) {
+  const char* const set = std::getenv(variable);
+  return set ? std::min(std::atoi(set), most) : -1;
 }
+const int kCodeBits = number_in("GPUPRIMS_SORT_CODES", 16);  // of long rows' codes; 0 for none
+const int kRowParts = number_in("GPUPRIMS_SORT_PARTS", kMaxParts);  // of a row; 0 for none
 
-// GPUPRIMS_SORT_PARTS: parts that rows are sorted in; 0 for none.
-int row_parts() {
-  static const int parts = [] {
-    const char* const set = std::getenv("GPUPRIMS_SORT_PARTS");
-    return set ? std::min(std::atoi(set), kMaxParts) : -1;
-  }();
-  return parts;
-}
-
-SortAlgo forced_algo() {
-  static const SortAlgo algo = [] {
-    const char* name = std::getenv("GPUPRIMS_SORT_ALGO");
-    for (int a = 1; name && a <= 3; ++a)
-      if (!std::strcmp(name, sort_algo_name(static_cast<SortAlgo>(a))))
-        return static_cast<SortAlgo>(a);
-    return SortAlgo::automatic;
-  }();
-  return algo;
-}
+const SortAlgo kForcedAlgo = [] {
+  const char* const name = std::getenv("GPUPRIMS_SORT_ALGO");
+  for (int a = 1; name && a <= 3; ++a)
+    if (!std::strcmp(name, sort_algo_name(static_cast<SortAlgo>(a))))
+      return static_cast<SortAlgo>(a);
+  return SortAlgo::automatic;
+}();
 
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }
 
@@ -59,7 +43,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                 int64_t end_bit, bool in_place = false) {
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
-  const Tensor source = rows_last(input, shape.dim, shape.last);
+  const Tensor source = rows_last(op, input, shape.dim, shape.last);
   SortProblem problem{shape.dtype,
                       shape.rows,
                       shape.n,
@@ -69,10 +53,10 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       static_cast<int>(begin_bit),
                       static_cast<int>(end_bit),
                       device_info(device).sms,
-                      forced_algo(),
+                      kForcedAlgo,
                       in_place,
-                      code_bits(),
-                      row_parts()};
+                      kCodeBits,
+                      kRowParts};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;
@@ -92,7 +76,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
     args.end_bit = problem.end_bit;
     args.wide_index = index_bits == 64;
     args.packed = plan.packed;
-    args.exact = exact_ranks();
+    args.exact = kExactRanks;
     set_order(args, shape.dtype, descending, !want_indices);
     const cudaStream_t stream = current_stream(device);
     if (plan.algo != SortAlgo::sweep) {
@@ -103,8 +87,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
       check_cuda(op, launch_sort_rows(args, plan, base, problem.sms, stream));
     }
   }
-  if (want_values) result.values = rows_back(*result.values, shape.dim, shape.last);
-  if (want_indices) result.indices = rows_back(*result.indices, shape.dim, shape.last);
+  if (want_values) result.values = rows_back(op, *result.values, shape.dim, shape.last);
+  if (want_indices) result.indices = rows_back(op, *result.indices, shape.dim, shape.last);
   return result;
 }
 
@@ -135,11 +119,10 @@ Tensor sort_keys_cuda(const Tensor& input, int64_t dim, bool descending) {
               .values;
 }
 
-Tensor sort_keys_in_place_cuda(const Tensor& input, bool descending) {
+void sort_keys_in_place_cuda(const Tensor& input, bool descending) {
   const SortShape shape = check_sort_in_place(input);
-  return *sort_dim("sort_keys", input, shape, descending, true, false, 64, 0,
-                   dtype_bytes(shape.dtype) * 8, true)
-              .values;
+  sort_dim("sort_keys", input, shape, descending, true, false, 64, 0, dtype_bytes(shape.dtype) * 8,
+           true);
 }
 
 namespace {
@@ -164,11 +147,11 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
   check_segments(keys, indptr, index_bits);
   const int device = keys.get_device_index(), sms = device_info(device).sms;
   const DeviceGuard guard(device);
-  const Tensor source = torch::stable::contiguous(keys), at = torch::stable::contiguous(indptr);
+  const Tensor source = dense(op, keys), at = dense(op, indptr);
   Tensor values = empty_as(op, source, keys.scalar_type());
   Tensor indices = empty_as(op, source, index_type(index_bits));
   const int64_t n = keys.size(0);
-  if (n == 0) return {values, indices};
+  if (n == 0 && !raise_on_bad_data()) return {values, indices};
   const Dtype dtype = dtype_of(op, keys.scalar_type());
   SortArgs args;
   args.input = source.const_data_ptr();
@@ -177,7 +160,7 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
   args.rows = at.size(0) - 1;
   args.n = n;
   args.end_bit = dtype_bytes(dtype) * 8;
-  args.exact = exact_ranks();
+  args.exact = kExactRanks;
   args.wide_index = index_bits == 64;
   args.indptr = at.const_data_ptr();
   args.wide_indptr = at.scalar_type() == ScalarType::Long;
@@ -206,6 +189,7 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
                                       static_cast<int>(plan.list_grid), stream));
   args.bad = lists.bad;
   raise_if_bad(args.bad, n, stream);
+  if (n == 0) return {values, indices};
   check_cuda(op, launch_segment_fill(args, is_floating(dtype), 2 * sms, stream));
   args.packed = plan.sweep.packed;
   for (const auto& [shortest, longest, shape] : plan.warps) {

@@ -11,6 +11,10 @@ from torch_gpuprims import Segments, argsort, segment_sort, sort, sort_by_key, s
 from .spec import Call, Device, Op, distinct
 
 _NO_GRADIENT = dict.fromkeys(("gradcheck", "gradgradcheck", "func_grad"), "indices have no gradient")
+_IN_PLACE = {
+    **dict.fromkeys(("gradcheck", "gradgradcheck", "func_grad"), "refuses what needs a gradient"),
+    "compile": "compiled with gradients it would refuse them: tests/test_sort_in_place.py",
+}
 _ORDER = {"compile": "without a float output there is no gradient to compile"}
 
 
@@ -146,7 +150,10 @@ ARGSORT = Op(
 SORT_KEYS = Op(
     word="sort",
     samples=_grad_samples,
-    calls={"ascending": Call(lambda x: sort_keys(x), _x)},
+    calls={
+        "ascending": Call(lambda x: sort_keys(x), _x),
+        "in place": Call(lambda x: sort_keys(x.clone(), inplace=True), _x, lacks=_IN_PLACE),
+    },
     empties=_empties(sort_keys),
     errors=_errors("sort_keys"),
     huge=_keys_huge,
