@@ -86,6 +86,49 @@ def test_sort_by_key_is_a_sort_and_gathers() -> None:
     line = explain("sort_by_key", torch.empty(1000, device="meta"), torch.empty(1000, device="meta"))
     assert line.startswith("sort_by_key: sort float32 [1, 1000] -> warp_row") and "a gather for each" in line
     assert "argsort" in explain("sort_by_key", torch.empty(9, dtype=torch.int32), end_bit=8)
+    keys = torch.empty(10**7, dtype=torch.int64, device="meta")
+    assert "codes or at most 8 passes" in explain("sort_by_key", keys)
+    line = explain("sort_by_key", keys, end_bit=8)
+    assert "codes" not in line and "at most 1 pass," in line
+    assert "at most 2 passes" in explain("argsort", keys, begin_bit=20, end_bit=33)
+
+
+def test_sort_keys_in_place_needs_no_result() -> None:
+    x = torch.empty(3, 10**7, dtype=torch.int64, device="meta")
+    there, new = (explain("sort_keys", x, inplace=inplace) for inplace in (True, False))
+    assert "codes" in new and "codes" not in there
+    assert explain("sort_keys", x, 0, inplace=True) == explain("sort_keys", x, 0)  # which takes a copy
+
+
+def test_sort_refuses_what_the_call_refuses() -> None:
+    x = torch.empty(3, 4, device="meta")
+    for op in ("sort", "argsort", "sort_keys"):
+        with pytest.raises(RuntimeError, match=f"^{op}: dim must be between -2 and 1, got 5$"):
+            explain(op, x, 5)
+    with pytest.raises(RuntimeError, match=r"^sort: dtype complex64 is not supported$"):
+        explain("sort", x.to(torch.complex64))
+    with pytest.raises(RuntimeError, match=r"^sort_by_key: begin_bit and end_bit must satisfy"):
+        explain("sort_by_key", x[0], end_bit=40)
+    assert "sort float32 [1, 1] -> warp_row" in explain("sort", x[0, 0])
+
+
+@pytest.mark.parametrize(
+    "variable, op, there, gone",
+    [
+        ("GPUPRIMS_SORT_CODES=0", "sort_keys", "at most 8 passes", "codes"),
+        ("GPUPRIMS_SORT_CODES=9", "sort_keys", "2 by 9-bit codes", "13-bit"),
+        ("GPUPRIMS_SORT_ALGO=sweep", "sort", "sweep", "warp_row"),
+    ],
+)
+def test_sort_goes_as_the_environment_says(variable: str, op: str, there: str, gone: str) -> None:
+    shape = "10**7, dtype=torch.int64" if op == "sort_keys" else "9"
+    code = f"""if True:
+        import os, torch, torch_gpuprims as g
+        os.environ.clear()  # what counts was read at import
+        print(g.explain("{op}", torch.empty({shape}, device="meta")))"""
+    env = {**os.environ, variable.split("=")[0]: variable.split("=")[1]}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert there in done.stdout and gone not in done.stdout
 
 
 def test_aggregate_says_what_is_cut() -> None:
@@ -110,6 +153,8 @@ CALLS = {
     "sort": lambda x: torch_gpuprims.sort(x),
     "argsort": lambda x: torch_gpuprims.argsort(x),
     "sort_keys": lambda x: torch_gpuprims.sort_keys(x),
+    "sort_keys in place": lambda x: torch_gpuprims.sort_keys(x.clone(), inplace=True),
+    "sort_by_key": lambda x: torch_gpuprims.sort_by_key(x[0].int(), x[1], end_bit=8),
     "segment_sort": lambda x: torch_gpuprims.segment_sort(x[0], torch.tensor([0, 3, 8]))[:2],
     "neighbor_aggregate": lambda x: torch_gpuprims.neighbor_aggregate(x, GRAPH),
 }
@@ -124,7 +169,7 @@ def test_log_is_silent_while_tracing(
     caplog.set_level("INFO", "torch_gpuprims")
     x = torch.randn(3, 8)
     want = CALLS[name](x)
-    assert [record.message.split()[0] for record in caplog.records] == [name.split()[0]]
+    assert [record.message.split()[0].rstrip(":") for record in caplog.records] == [name.split()[0]]
     got = torch.compile(CALLS[name], fullgraph=True, backend="aot_eager")(x)
     assert len(caplog.records) == 1
     for ours, theirs in zip(got, want, strict=True):

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import math
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -127,27 +128,50 @@ def _segment_reduce(values: torch.Tensor, indptr: Any, op: str = "sum") -> str:
 _SORT_ALGOS = ("", "warp_row", "block_row", "sweep")
 
 
-def _sorting(values: bool, indices: bool) -> Callable[..., str]:
-    def text(input: torch.Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> str:
-        sizes = list(input.shape) or [1]
-        n = sizes.pop(dim)
+def _number_in(variable: str, most: int) -> int:
+    """As atoi, which the library reads it by."""
+    found = re.match(r"\s*[+-]?\d+", os.environ.get(variable, "-1"))
+    return min(int(found[0]), most) if found else 0
+
+
+# (algorithm, bits of codes, parts), read at import as the library does.
+_name = os.environ.get("GPUPRIMS_SORT_ALGO", "")
+_SORT_FORCED = _SORT_ALGOS.index(_name) if _name in _SORT_ALGOS else 0
+_SORT_CODES, _SORT_PARTS = _number_in("GPUPRIMS_SORT_CODES", 16), _number_in("GPUPRIMS_SORT_PARTS", 12)
+
+
+def _sorting(op: str, values: bool, indices: bool) -> Callable[..., str]:
+    def text(
+        input: torch.Tensor,
+        dim: int = -1,
+        *args: Any,
+        index_dtype: Any = torch.int64,
+        inplace: bool = False,
+        begin_bit: int = 0,
+        end_bit: int | None = None,
+        **kwargs: Any,
+    ) -> str:
+        from .sort_fake import check_bits, check_input  # which imports modules that log through this one
+
+        n = check_input(op, input, dim)
+        bits = check_bits(op, input, begin_bit, -1 if end_bit is None else end_bit)
         count, where = _multiprocessors(input)
-        name = os.environ.get("GPUPRIMS_SORT_ALGO", "")
-        forced = _SORT_ALGOS.index(name) if name in _SORT_ALGOS else 0
-        bits = 32 if kwargs.get("index_dtype") is torch.int32 else 64
-        numbers = map(ctypes.c_int64, (math.prod(sizes), n))
+        sizes = map(ctypes.c_int64, (input.numel() // n if n else 0, n))
+        lies = inplace and input.is_contiguous() and dim % max(input.dim(), 1) == max(input.dim() - 1, 0)
+        wanted = (values, indices, 32 if index_dtype is torch.int32 else 64, *bits)
+        set_to = (_SORT_FORCED, lies, _SORT_CODES, _SORT_PARTS)
         dtype = _DTYPES.index(input.dtype)
-        return (
-            _text(library.gpuprims_explain_sort, dtype, *numbers, values, indices, bits, count, forced)
-            + where
-        )
+        return _text(library.gpuprims_explain_sort, dtype, *sizes, *wanted, count, *set_to) + where
 
     return text
 
 
-def _sort_by_key(keys: torch.Tensor, *values: Any, **kwargs: Any) -> str:
-    sort = _sorting(kwargs.get("begin_bit", 0) == 0 and kwargs.get("end_bit") is None, True)
-    return f"sort_by_key: {sort(keys)}, then a gather for each payload"
+def _sort_by_key(
+    keys: torch.Tensor, *values: Any, begin_bit: int = 0, end_bit: int | None = None, **kwargs: Any
+) -> str:
+    sort = _sorting("sort_by_key", begin_bit == 0 and end_bit is None, True)
+    text = sort(keys, begin_bit=begin_bit, end_bit=end_bit)
+    return f"sort_by_key: {text}, then a gather for each payload"
 
 
 def _segment_sort(
@@ -203,7 +227,7 @@ def _reorder(name: str) -> Callable[..., str]:
 
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
-    "argsort": _sorting(False, True),
+    "argsort": _sorting("argsort", False, True),
     "neighbor_aggregate": _neighbor_aggregate,
     "neighbor_attention": _neighbor_attention,
     "pack_rows": _reorder("pack_rows"),
@@ -211,9 +235,9 @@ _OPS: dict[str, Callable[..., str]] = {
     "segment_reduce": _segment_reduce,
     "segment_sort": _segment_sort,
     "segment_topk": _segment_topk,
-    "sort": _sorting(True, True),
+    "sort": _sorting("sort", True, True),
     "sort_by_key": _sort_by_key,
-    "sort_keys": _sorting(True, False),
+    "sort_keys": _sorting("sort_keys", True, False),
     "spmv": _reorder("spmv"),
     "spmv_csr": _reorder("spmv_csr"),
     "stats": _stats,

@@ -5,12 +5,14 @@
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
-    int dtype, int64_t rows, int64_t n, int values, int indices, int index_bits, int sms,
-    int forced, char* text, int64_t size) {
+    int dtype, int64_t rows, int64_t n, int values, int indices, int index_bits, int begin_bit,
+    int end_bit, int sms, int forced, int in_place, int code_bits, int parts, char* text,
+    int64_t size) {
   using namespace gpuprims;
   const auto type = static_cast<Dtype>(dtype);
-  const SortPlan p = plan_sort({type, rows, n, values != 0, indices != 0, index_bits, 0,
-                                dtype_bytes(type) * 8, sms, static_cast<SortAlgo>(forced)});
+  const SortPlan p =
+      plan_sort({type, rows, n, values != 0, indices != 0, index_bits, begin_bit, end_bit, sms,
+                 static_cast<SortAlgo>(forced), in_place != 0, code_bits, parts});
   const char* const op = values && indices ? "sort" : values ? "sort_keys" : "argsort";
   const long long r = rows, length = n;
   if (p.grid == 0) {
@@ -29,8 +31,9 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
     if (p.parts) std::snprintf(codes, sizeof codes, "%d parts a row or ", p.parts);
     if (p.code_passes)
       std::snprintf(codes, sizeof codes, "%d by %d-bit codes or ", p.code_passes, p.code_bits);
-    std::snprintf(detail, sizeof detail, "%lld tiles of %d, %sat most %d passes, %s",
+    std::snprintf(detail, sizeof detail, "%lld tiles of %d, %sat most %d pass%s, %s",
                   static_cast<long long>(p.tiles), p.tile, codes, p.passes,
+                  p.passes == 1 ? "" : "es",
                   p.packed      ? "key and index in 64 bits"
                   : p.side == 8 ? "64-bit index beside the key"
                   : p.side      ? "32-bit index beside the key"
