@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <numeric>
 
 #include "common/stable.h"
 #include "sort/cpu_parallel.h"
@@ -143,6 +144,26 @@ inline void byte_row(const Writer<uint8_t>& writer, BitRange bits, int64_t n, in
     move(static_cast<int32_t*>(p.indices));
 }
 
+// A row that is sorted already.
+template <class Key>
+void copy_row(const Writer<Key>& writer, int64_t n, int64_t slots) {
+  const Problem& p = writer.p;
+  Key* const values = p.values ? static_cast<Key*>(p.values) + writer.start : nullptr;
+  const auto fill = [&](auto* indices) {
+    using Index = std::remove_reference_t<decltype(*indices)>;
+    indices += writer.start;
+    in_slots(slots, [&](int64_t slot) {
+      const int64_t begin = n * slot / slots, end = n * (slot + 1) / slots;
+      if (values) std::copy(writer.row + begin, writer.row + end, values + begin);
+      std::iota(indices + begin, indices + end, static_cast<Index>(p.index_base + begin));
+    });
+  };
+  if (p.wide_indices)
+    fill(static_cast<int64_t*>(p.indices));
+  else
+    fill(static_cast<int32_t*>(p.indices));
+}
+
 // A row of two-byte keys: a counting pass from the input to records, and one to the outputs.
 template <class Record>
 void two_byte_row(const Writer<uint16_t>& writer, int64_t n, Record* records, int64_t slots) {
@@ -168,10 +189,18 @@ void two_byte_row(const Writer<uint16_t>& writer, int64_t n, Record* records, in
       body(n * slot / slots, n * (slot + 1) / slots, next);
     });
   };
+  std::vector<char> rises(slots);
   in_slots(slots, [&](int64_t slot) {
-    for (int64_t i = n * slot / slots; i < n * (slot + 1) / slots; ++i)
-      keys[i] = writer.codec.encode(writer.row[i]);
+    const int64_t begin = n * slot / slots, end = n * (slot + 1) / slots;
+    for (int64_t i = begin; i < end; ++i) keys[i] = writer.codec.encode(writer.row[i]);
+    rises[slot] = std::is_sorted(keys + begin, keys + end);  // of others it reads little
   });
+  bool sorted = true;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    const int64_t seam = n * slot / slots;
+    sorted &= rises[slot] && (slot == 0 || keys[seam - 1] <= keys[seam]);
+  }
+  if (sorted) return copy_row(writer, n, slots);
   pass([&](int64_t i) { return keys[i] & 255; },
        [&](int64_t begin, int64_t end, int64_t* next) {
          for (int64_t i = begin; i < end; ++i)

@@ -167,10 +167,13 @@ void short_row_keys(const Problem& p, int64_t start, int64_t n, Bare<Key>* b) {
 // `rows` rows, of which row r is [start(r), start(r + 1)); none is longer than `longest`.
 template <class Key, class Record, class Start>
 void sort_rows(const Problem& p, int64_t rows, int64_t longest, const Start& start) {
-  const int64_t slots = slots_for(start(rows) - start(0));
-  const bool alone = slots > 1 && longest >= kLongRow && rows < 4 * slots;
-  const auto is_long = [&](int64_t n) { return alone && n >= kLongRow; };
-  for (int64_t row = 0; alone && row < rows; ++row) {
+  const int64_t total = start(rows) - start(0), slots = slots_for(total);
+  // A row of a quarter of a thread's share and more is for all threads; how many others there are
+  // does not matter.
+  const int64_t share = std::max(kLongRow, total / (4 * slots) + 1);
+  const bool any_long = slots > 1 && longest >= share;
+  const auto is_long = [&](int64_t n) { return any_long && n >= share; };
+  for (int64_t row = 0; any_long && row < rows; ++row) {
     const int64_t n = start(row + 1) - start(row);
     if (!is_long(n)) continue;
     Problem mine = p;
@@ -180,8 +183,7 @@ void sort_rows(const Problem& p, int64_t rows, int64_t longest, const Start& sta
     else
       long_row_keys<Key>(mine, start(row), n, slots);
   }
-  const int64_t room = alone ? std::min(longest, kLongRow) : longest;
-  const int64_t total = start(rows) - start(0);
+  const int64_t room = any_long ? std::min(longest, share) : longest;
   std::atomic<int64_t> next{0};
   const int64_t batch = std::max<int64_t>(1, rows / std::max<int64_t>(1, total / kGrain + 1) / 4);
   in_slots(slots, [&](int64_t) {
