@@ -92,6 +92,8 @@ class TestOutOfCore:
             RuntimeError, match=r"budget must be at least \d+ bytes for 100000 elements, got 9"
         ) as e:
             sort_out_of_core(keys, budget=9, device=device)
+        with pytest.raises(TypeError, match=r"^sort_out_of_core: budget must be an integer, got 100000\.0$"):
+            sort_out_of_core(keys, budget=1e5, device=device)
         need = int(str(e.value).split("at least ")[1].split()[0])
         assert torch.equal(sort_out_of_core(keys, budget=need, device=device)[0], keys)
         for words, call in {
@@ -164,6 +166,32 @@ class TestMemory:
         assert self.peak(lambda: sort_keys(x, inplace=True), 0) <= n * 8 * 1.05 + (4 << 20)
         rows = torch.randn(1000, 10_000, device="cuda")
         assert self.peak(lambda: sort_keys(rows, inplace=True), 0) == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_rows_beyond_2_31_take_all_passes():
+    """Keys that differ in every digit."""
+    n, part = 2**31 + 1000, 1 << 28
+    if torch.cuda.mem_get_info()[0] < n * (4 + 4 + 8 + 8) + 12 * part * 8:
+        pytest.skip("too little device memory")
+    x = torch.empty(n, dtype=torch.int32, device="cuda")
+    for begin in range(0, n, part):  # wraps; the last 1,000 repeat the first
+        end = min(begin + part, n)
+        x[begin:end] = torch.arange(begin, end, device="cuda").mul_(2 * 2_654_435_761).to(torch.int32)
+    for descending in (False, True):
+        values, indices = sort(x, descending=descending)
+        for begin in range(0, n, part):
+            chunk, at = values[begin : begin + part + 1], indices[begin : begin + part + 1]
+            assert bool((x[at] == chunk).all())  # one element more than the part: the seam
+            low, high = (chunk[1:], chunk[:-1]) if descending else (chunk[:-1], chunk[1:])
+            assert bool(((low < high) | ((low == high) & (at[:-1] < at[1:]))).all())
+            del chunk, at, low, high
+        del indices
+        if not descending:
+            assert torch.equal(sort_keys(x), values)
+        del values
 
 
 @pytest.mark.gpu

@@ -12,6 +12,8 @@ from torch.utils import _pytree
 
 from torch_gpuprims import Segments, segment_sort
 
+EIGHTHS = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
 
 def lengths(kind):
     generator = np.random.default_rng(3)
@@ -19,6 +21,8 @@ def lengths(kind):
         return [0, 0, 5, 0, 300, 0, 0]
     if kind == "one long":
         return [3, 120_000, 40]
+    if kind == "long ones between":
+        return [0] * 50 + [180_000, 0, 140_000, 9] + [0] * 1000 + [131_072, 1]
     if kind == "many empty":
         return [0] * 100_000 + [7] + [0] * 1000
     return generator.integers(0, {"short": 40, "mixed": 3000, "blocks": 20_000}[kind], 40).tolist()
@@ -27,7 +31,8 @@ def lengths(kind):
 class TestSegments:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bfloat16], ids=str)
     @pytest.mark.parametrize(
-        "kind", ["empty ones between", "one long", "many empty", "short", "mixed", "blocks"]
+        "kind",
+        ["empty ones between", "one long", "long ones between", "many empty", "short", "mixed", "blocks"],
     )
     def test_any_lengths(self, device, dtype, kind):
         count = torch.tensor(lengths(kind))
@@ -61,9 +66,10 @@ class TestSegments:
             payload = torch.ones(9, 3, device=device).to(dtype)
             moved = segment_sort(torch.arange(9, device=device), indptr, payload).values
             assert moved.dtype == dtype and not bits(moved).any()
-        eighths = torch.ones(9, device=device).to(torch.float8_e4m3fn)
-        moved = segment_sort(torch.arange(9, device=device), indptr, eighths).values
-        assert moved.dtype == eighths.dtype and bool(moved.float().isnan().all())
+        for dtype in EIGHTHS:
+            eighths = torch.ones(9, device=device).to(dtype)
+            moved = segment_sort(torch.arange(9, device=device), indptr, eighths).values
+            assert moved.dtype == dtype and bool(moved.float().isnan().all())
         keys = torch.arange(9.0, device=device, requires_grad=True)
         payload = torch.ones(9, device=device, requires_grad=True)
         got = segment_sort(keys, indptr, payload)
@@ -76,10 +82,16 @@ class TestSegments:
             x = torch.zeros(3, device="{device}")
             g.segment_sort(x, torch.tensor([0, 2, 3], device="{device}"))
             try: g.segment_sort(x, torch.tensor([0, 2], device="{device}"))
-            except RuntimeError as error: print(error)"""
+            except RuntimeError as error: print(error)
+            for indptr in ([0], [0, 0, 0]):  # right where there are no keys,
+                g.segment_sort(x[:0], torch.tensor(indptr, device="{device}"))
+            for indptr in ([0, 1], [1, 0], [0, -1, 0], [0, 5, 0]):  # and wrong
+                try: g.segment_sort(x[:0], torch.tensor(indptr, device="{device}"))
+                except RuntimeError as error: print(error)"""
         env = {**os.environ, "GPUPRIMS_CHECK": "1"}
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-        assert done.stdout.strip() == "segment_sort: indptr must rise from 0 to the number of keys (3)"
+        words = "segment_sort: indptr must rise from 0 to the number of keys"
+        assert done.stdout.splitlines() == [f"{words} (3)", *[f"{words} (0)"] * 4], done.stderr
 
     def test_vmap(self, device):
         x = torch.randn(4, 20, device=device)

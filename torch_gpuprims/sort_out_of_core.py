@@ -1,6 +1,7 @@
 """Sorting more than the device holds: chunks are sorted there, and then blocks of the chunks' merge."""
 
 import bisect
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ def sort_out_of_core(
     Not differentiable. Deterministic: the answer, as that of `sort`, is unique.
 
     Raises:
+        TypeError: the budget is not an integer.
         RuntimeError: the budget is too small for the splitters to work with (the message says how much is
             needed), keys and values do not fit each other or are not dense CPU tensors, or the keys' dtype or
             the device is not as above.
@@ -61,6 +63,10 @@ def sort_out_of_core(
     (tensor([1, 2, 3]),)
     """
     op = "sort_out_of_core"
+    try:
+        budget = operator.index(budget)
+    except TypeError:
+        raise TypeError(f"{op}: budget must be an integer, got {budget!r}") from None
     columns = (keys, *values)
     for at, t in enumerate(columns):
         name = f"payload {at - 1}" if at else "keys"

@@ -12,6 +12,10 @@ from .sort import _bits, _raise, check_payload, gathered, movable, viewed
 _call, _handle = direct(torch.ops.gpuprims.segment_sort.default)
 
 
+#: Floats that have no negative zero; its bits are their one NaN.
+_FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+
 class SegmentSort(NamedTuple):
     keys: torch.Tensor
     indices: torch.Tensor
@@ -43,7 +47,7 @@ def segment_sort(
         with GPUPRIMS_CHECK=1 it raises RuntimeError. Nothing else is touched.
 
     Order and dtypes as `sort`: the answer is unique, same input, same bits. Gradients reach keys and values
-    through the permutation, double backward included.
+    through the permutation, double backward and forward mode included.
 
     Cost on CUDA: segments that fit a block's shared memory are read and written once, the others are sorted
     together by segment number and key, as long rows of `sort`. Workspace: a second buffer of keys and 32-bit
@@ -96,6 +100,8 @@ def _gathered_or_filled(values: torch.Tensor, order: torch.Tensor) -> torch.Tens
     moved = movable(values).index_select(0, order.clamp_min(0))
     bad = (order[:1] < 0).view(-1, *[1] * (moved.dim() - 1))
     fill: float = False
-    if values.is_floating_point() or values.is_complex():
+    if values.dtype in _FNUZ:
+        fill = -128
+    elif values.is_floating_point() or values.is_complex():
         fill = torch.nan if moved.dtype == values.dtype else -1  # all bits set: NaN
     return viewed(torch.where(bad, fill, moved), values.dtype)
