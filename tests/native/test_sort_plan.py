@@ -90,6 +90,25 @@ def test_second_buffer_and_five_percent(native: ModuleType, dtype: str, record: 
         assert native.plan_sort(dtype, 1, n, indices=False)["workspace"] <= 1.05 * n * BYTES[dtype]
 
 
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+@pytest.mark.parametrize("dtype", sorted(BYTES))
+def test_second_buffer_and_what_is_counted(native: ModuleType, dtype: str, rows: int) -> None:
+    """The bounds of the docstrings and docs/sort.md, for rows of any length."""
+    width = BYTES[dtype]
+    shortest = 16_385 if width == 8 else 32_769
+    steps = [shortest * 101**i // 100**i for i in range(700)]
+    for n in (*steps, 33_000, 10**8, 2**30 - 1, 2**30, 2**31 - 1, 2**31 + 1000):
+        for indices in (False, True):
+            plan = native.plan_sort(dtype, rows, n, indices=indices)
+            buffer = rows * n * (width if not indices else 8 if width < 8 else 12)
+            part = 0.11 if indices else 0.18
+            if width >= 4 and n >= 100_000:
+                part = 0.052
+            if n < 2**30 and n >= 10**7:
+                part = min(part, 0.017 if indices else 0.084)
+            assert plan["algo"] == "sweep" and plan["workspace"] <= (1 + part) * buffer + 1024
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(BYTES)), lengths, st.integers(0, 10**7))
 def test_lists_hold_any_mix_of_segments(native: ModuleType, dtype: str, n: int, segments: int) -> None:
