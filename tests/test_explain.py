@@ -33,6 +33,98 @@ def test_topk_states_workspace_within_its_bound() -> None:
         assert workspace <= 0.05 * 4 * n + (16 << 20), line
 
 
+FLOATS = torch.empty(16384, 256)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        ((FLOATS, 8), "-> lanes"),
+        ((FLOATS, 8, -1, False), "-> thread_row"),
+        ((FLOATS.to(torch.int32), 8), "-> thread_row"),
+        ((torch.empty(16384, 257)[:, 1:], 8), "-> thread_row"),  # rows at any address
+        ((torch.empty(16384, 260)[:, 4:], 8), "-> lanes"),
+        ((torch.empty(16384 * 256 + 1)[1:].view(16384, 256), 8), "-> thread_row"),
+        ((torch.empty(256, 16384), 8, 0), "-> thread_row"),
+        ((torch.empty(16384, 256).T, 8, 0), "-> thread_row"),  # what follows dim is more of rows
+        ((torch.empty(16384, 1, 256).transpose(0, 1), 8), "-> lanes"),
+        ((torch.empty(100, 10_000, device="meta"), 10), "-> cluster_row"),
+        ((torch.empty(100, 10_000, device="meta"), 10, -1, False), "-> block_row"),
+    ],
+)
+def test_topk_names_what_the_call_can_take(call: tuple, words: str) -> None:
+    assert words in explain("topk", *call)
+
+
+@pytest.mark.parametrize(
+    "x, dim, copied",
+    [
+        (torch.empty(512, 4096), 0, 1),
+        (torch.empty(4096, 512).T, 0, 0),
+        (torch.empty(4096, 1024)[:, ::2], -1, 1),
+        (torch.empty(4096, 1024)[:, :512], -1, 0),  # rows may lie apart
+        (torch.empty(512, 1, 4096), 1, 0),
+        (torch.empty(8, 512, 512), 1, 1),
+        (torch.empty(8, 512, 512).transpose(0, 1), -1, 1),  # no one stride describes the rows
+    ],
+)
+def test_topk_states_the_copy_of_rows(x: torch.Tensor, dim: int, copied: int) -> None:
+    k = min(5, x.shape[dim])
+
+    def stated(line: str) -> tuple[float, ...]:
+        assert ("rows copied first" in line) == (copied == 1 and line is not plain)
+        return tuple(float(line.split(word)[1].split(" MB")[0]) * 1e6 for word in ("workspace ", "moves "))
+
+    ours = explain("topk", x, k, dim, index_dtype=torch.int32)
+    plain = explain("topk", x.movedim(dim, -1).contiguous(), k, index_dtype=torch.int32)
+    more = [a - b for a, b in zip(stated(ours), stated(plain), strict=True)]
+    assert more == pytest.approx([copied * x.nbytes, 2 * copied * x.nbytes], abs=2000)
+
+
+def test_topk_states_other_copies() -> None:
+    rows = torch.empty(100, 2000)
+    assert "copied" not in explain("topk", rows[:, :1000], 20)
+    assert "rows copied first" in explain("topk", rows[:, :500], 400)  # radix sorts rows whole
+    x, mask = torch.empty(4, 8, 2000), torch.ones(8, 4, 2000, dtype=torch.bool)
+    assert "copied" not in explain("topk", x, 5, mask=mask[0, 0])
+    assert "copied" not in explain("topk", x, 5, mask=mask.view(4, 8, 2000))
+    assert "rows copied first" in explain("topk", x, 5, mask=mask.transpose(0, 1))  # of the mask alone
+
+
+def test_topk_refuses_what_the_op_refuses() -> None:
+    x = torch.empty(3, 4)
+    for call, words in {
+        (x, 5): "topk: k must be between 0 and 4 (the size of dimension 1), got 5",
+        (x, 1, 2): "topk: dim must be between -2 and 1, got 2",
+        (x.to(torch.complex64), 1): "topk: dtype complex64 is not supported",
+    }.items():
+        for op in ("topk", "approx_topk"):
+            args = call if op == "topk" else (*call[:2], 0.9, *call[2:])
+            with pytest.raises(RuntimeError) as error:
+                explain(op, *args)
+            assert str(error.value) == words
+    offsets = torch.tensor([0, 3])
+    for op, *args in (("topk_gate", x[0].cfloat(), 1), ("segment_topk", x[0].cfloat(), offsets, 1)):
+        with pytest.raises(RuntimeError, match=f"{op}: dtype complex64 is not supported"):
+            explain(op, *args)
+    assert "k=1" in explain("topk", x[0, 0], 0)
+
+
+def test_log_of_topk_is_of_its_arguments(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch_gpuprims._explain, "enabled", True)
+    caplog.set_level("INFO", "torch_gpuprims")
+    torch_gpuprims.topk(FLOATS[:8192], 8, largest=False)
+    torch_gpuprims.topk(FLOATS[:8192], 8)
+    assert ["lanes, " in record.message for record in caplog.records] == [False, True]
+    x = torch.randn(3, 8)
+    torch.vmap(lambda t: tuple(torch_gpuprims.topk(t, 2, mask=t > 0)))(x)
+    torch.func.jvp(lambda t: torch_gpuprims.topk(t, 2).values, (x,), (x,))
+    torch.func.grad(lambda t: torch_gpuprims.topk(t, 2, 0).values.sum())(x)
+    assert len(caplog.records) == 5
+
+
 def test_segment_topk_names_its_lists_and_workspace() -> None:
     x, offsets = torch.empty(10**8, device="meta"), torch.zeros(1001, dtype=torch.int64, device="meta")
     line = explain("segment_topk", x, offsets, 20)

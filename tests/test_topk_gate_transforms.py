@@ -139,6 +139,21 @@ class TestTransforms:
         )
         assert TopKGate(2).bias is None and not TopKGate(2).state_dict()
 
+    def test_bias_keeps_its_dtype(self, device):
+        x = torch.randn(4, 6, device=device)
+        for change in (lambda m: m.bfloat16(), lambda m: m.half(), lambda m: m.to(device, torch.float64)):
+            gate = TopKGate(2, num_experts=6).to(device)
+            gate.bias += 1 + 2**-20 * torch.arange(6, device=device)
+            kept = gate.bias.clone()
+            assert change(gate) is gate and torch.equal(gate.bias, kept)
+            assert gate.bias.dtype == torch.float32 and list(gate.state_dict()) == ["bias"]
+            for dtype in DTYPES:
+                gate(x.to(dtype))
+        whole = torch.nn.Sequential(torch.nn.Linear(6, 6), TopKGate(2, num_experts=6)).to(device).bfloat16()
+        assert whole[0].weight.dtype == torch.bfloat16 and whole[1].bias.dtype == torch.float32
+        assert whole(x.bfloat16()).indices.shape == (4, 2)
+        assert whole.to("meta")[1].bias.is_meta and TopKGate(2).half().bias is None
+
     def test_docstrings(self):
         for module in (topk_gate.__module__, TopKGate.__module__):
             assert doctest.testmod(sys.modules[module], extraglobs={"torch": torch}).failed == 0

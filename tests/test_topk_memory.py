@@ -1,4 +1,7 @@
-"""topk's memory: at most 5 % of the input and 16 MiB for k up to 4096, above no more than torch.sort."""
+"""topk's memory: at most 5 % of the input and 16 MiB for k up to 4096, above no more than torch.sort, except
+for a mask, whose large k take what explain states."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -20,9 +23,9 @@ SHAPES = [
 LARGE_K = [(1, 10_000_000, 5_000_000), (1, 1_000_000, 4097), (64, 100_000, 100_000), (4096, 8192, 8192)]
 
 
-def stated(x: torch.Tensor, k: int) -> float:
+def stated(x: torch.Tensor, k: int, **options: Any) -> float:
     """Bytes of workspace that explain() names; it rounds to 0.001 MB."""
-    line = explain("topk", x, k)
+    line = explain("topk", x, k, **options)
     if "nothing to launch" in line:
         return 0.0
     return float(line.split("workspace ")[1].split(" MB")[0]) * 1e6
@@ -69,6 +72,22 @@ class TestPeak:
     def test_large_k_takes_no_more_than_sort(self, rows, n, k):
         x = torch.randn(rows, n, device="cuda")
         assert peak_bytes(lambda: topk(x, k)) <= peak_bytes(lambda: torch.sort(x, descending=True)) + 16 * MIB
+
+    def test_a_mask_with_large_k_takes_what_is_stated(self):
+        x = torch.randn(2, 500_000, device="cuda")
+        mask = torch.rand(500_000, device="cuda") < 0.5
+        peak = peak_bytes(lambda: topk(x, 5000, mask=mask))
+        assert peak <= 2 * 5000 * 12 + stated(x, 5000, mask=mask) + 4 * 512 + 1000
+
+    def test_copies_are_stated(self):
+        x = torch.randn(3000, 4, 2000, device="cuda")
+        for dim, k in ((0, 8), (0, 2500), (1, 2)):
+            outputs = x.numel() // x.shape[dim] * k * 12
+            peak, said = peak_bytes(lambda dim=dim, k=k: topk(x, k, dim)), stated(x, k, dim=dim)
+            assert said >= x.nbytes - 1000 and abs(peak - outputs - said) <= 8 * 512 + 1000
+        gaps = torch.randn(20_000, 600, device="cuda")[:, :500]  # sorted whole
+        peak, said = peak_bytes(lambda: topk(gaps, 400)), stated(gaps, 400)
+        assert said >= gaps.numel() * 4 - 1000 and abs(peak - 20_000 * 400 * 12 - said) <= 8 * 512 + 1000
 
     def test_strided_rows_are_not_copied(self):
         x = torch.randn(2000, 40_000, device="cuda")[:, :20_000]  # rows apart, elements adjacent

@@ -110,6 +110,10 @@ def test_errors(device):
         merge_topk(x, ids.to_sparse(), 1)
     with pytest.raises(RuntimeError, match="merge_topk: indices must be on the device of values"):
         merge_topk(x, ids.to("meta"), 1)
+    with pytest.raises(
+        torch.OutOfMemoryError, match="merge_topk: out of memory allocating 3 \\* 4611686018427387904 slots"
+    ):
+        merge_topk(x, ids, 2**62)
 
 
 def test_sharded_rows(two_ranks):

@@ -116,6 +116,12 @@ class TestValues:
         counts = torch.tensor([9, 12_000, 1, 5000, 4097, 8999, 8193])
         check(x, indptr, 9000, False, counts)
 
+    @pytest.mark.parametrize("n, k", [(600, 5000), (5000, 8192), (5000, 10_000), (20_000, 30_000)])
+    def test_k_beyond_the_elements(self, device, n, k):
+        x = torch.randn(n + 3).mul(100).round().to(device)
+        check(x, cut([n, 0, 3]), k)
+        check(x, cut([3, n]), k, False)
+
     def test_millions_of_empty_segments_and_a_long_one(self, device):
         lengths = torch.zeros(2_000_003, dtype=torch.int64)
         lengths[[5, 1_000_000, -1]] = torch.tensor([3, 400_000, 40])
@@ -204,6 +210,14 @@ for indptr, k in (([0, 3, 2, 5], 1), ([0, 3, 5], [1, -2]), ([0, 3, 5], [9, 0])):
         print("fine")
     except RuntimeError as error:
         print(error)
+for indptr in ([0], [0, 3, 2, 5], [0, 5]):  # where nothing is to be selected
+    for k, n in ((1, 5), (0, 5), (1, 0)):
+        if k == 0 or len(indptr) == 1:
+            try:
+                torch_gpuprims.segment_topk(x[:n], torch.tensor(indptr, device="{device}"), k)
+                print("fine")
+            except RuntimeError as error:
+                print("bad" if "indptr must start at 0" in str(error) else error)
 """
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True,
@@ -213,6 +227,8 @@ for indptr, k in (([0, 3, 2, 5], 1), ([0, 3, 5], [1, -2]), ([0, 3, 5], [9, 0])):
             "segment_topk: indptr must start at 0, not decrease and end at the number of values (5)",
             "segment_topk: k must not be negative in any segment",
             "fine",
+            *("bad", "bad", "fine"),
+            *("bad", "fine"),
         ]
 
     def test_wrapper(self, device):
@@ -240,6 +256,7 @@ for indptr, k in (([0, 3, 2, 5], 1), ([0, 3, 5], [1, -2]), ([0, 3, 5], [9, 0])):
             ),
             "indptr must be on the device of values": lambda: segment_topk(x, indptr.to("meta"), 2),
             "k must be on the device of values": lambda: segment_topk(x, indptr, counts.to("meta"), max_k=2),
+            "out of memory allocating 1 * 4611686018427387904 slots": lambda: segment_topk(x, indptr, 2**62),
             "k must not be negative, got -2": lambda: segment_topk(x, indptr, -2),
             "index_dtype int32 holds no index of 2147483648 values": lambda: segment_topk(
                 x[:1].expand(2**31), indptr, 2, index_dtype=torch.int32
@@ -295,6 +312,11 @@ class TestTransforms:
         assert repr(module) == "SegmentTopK(k=2, largest=False, index_dtype=torch.int32)"
         x, indptr = torch.rand(9, device=device), torch.tensor([0, 4, 9], device=device)
         assert torch.equal(module(x, indptr).values, segment_topk(x, indptr, 2, largest=False).values)
+        counts = torch.tensor([1, 3], device=device)
+        module = SegmentTopK(counts.cpu(), max_k=4).to(device)
+        assert repr(module) == "SegmentTopK(k=tensor of [2], largest=True, index_dtype=torch.int64, max_k=4)"
+        ours, want = module(x, indptr), segment_topk(x, indptr, counts, max_k=4)
+        assert all(map(torch.equal, ours, want)) and not module.state_dict()
         for part in (segment_topk.__module__, Segments.__module__, SegmentTopK.__module__):
             assert doctest.testmod(sys.modules[part], extraglobs={"torch": torch}).failed == 0
 

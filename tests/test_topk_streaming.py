@@ -145,6 +145,44 @@ def test_device_memory_is_bounded():
     assert torch.cuda.max_memory_allocated() - before <= 2 * (8 << 20) + (17 << 20)
 
 
+@pytest.mark.parametrize("where", PLACES)
+def test_inference_mode_comes_and_goes(where):
+    x = torch.randn(9000)
+    for modes in ((True, False), (False, True)):
+        stream = StreamingTopK(5, device=where[1], staging_bytes=4096)
+        for chunk, inference in zip(x.split(1500), modes * 3, strict=True):
+            with torch.inference_mode(inference):
+                stream.update(place(chunk.clone(), where))
+        same(stream.result(), topk(x, 5))
+        with torch.inference_mode():
+            loaded = StreamingTopK(5, device=where[1])
+            loaded.load_state_dict(stream.state_dict())
+        loaded.update(place(x[:1], where))
+        assert loaded.count == 9001
+
+
+def test_indices_end_before_the_last_int64():
+    stream = StreamingTopK(3)
+    stream.update(torch.tensor([5, 6]), start=2**63 - 3)
+    assert stream.result().indices.tolist() == [2**63 - 2, 2**63 - 3, -1]
+    for start in (None, 2**63 - 1, 2**64):
+        with pytest.raises(ValueError, match="start \\+ 1 elements must be at most 2\\^63 - 1, got start"):
+            stream.update(torch.tensor([9]), start=start)
+    assert stream.count == 2 and stream.position == 2**63 - 1
+    stream.update(torch.tensor([9]), start=torch.tensor(4))  # an integer all the same
+    assert stream.result().indices.tolist() == [4, 2**63 - 2, 2**63 - 3]
+
+
+def test_numbers_are_integers():
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        StreamingTopK(2.5)
+    stream = StreamingTopK(2)
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        stream.update(torch.zeros(3), start=1.5)
+    assert stream.count == 0 and stream.dtype is None  # nothing has been taken
+    stream.update(torch.zeros(3).double())
+
+
 BAD = {
     "chunk must be float32, got float64": lambda s: s.update(torch.zeros(3).double()),
     "chunk must have shape ['n'], got [2, 3]": lambda s: s.update(torch.zeros(2, 3)),

@@ -105,6 +105,7 @@ def gradients(
     backward_of: Callable[..., Any],
     batch: Callable[..., Any],
     eager_forward: Callable[..., Any] | None = None,
+    jvp_of: Callable[..., Any] | None = None,
 ) -> tuple[type[torch.autograd.Function], Callable[..., Any]]:
     """Registers the gradient of `op` and its vmap, and makes both for eager tensors.
 
@@ -112,6 +113,7 @@ def gradients(
     call. The second is the apply of one that does without what functorch needs, for calls of which `eager` is
     true. `run` is what a call inside a batch goes through; batch(run, info, in_dims, args) is vmap's, with
     all of the op's arguments; `eager_forward` replaces the second one's forward and sets up as `setup` does.
+    jvp_of(ctx, *tangents) serves forward-mode AD, which reaches the first alone (`eager` is false then).
     """
     call, handle = direct(op)
 
@@ -127,6 +129,9 @@ def gradients(
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
             return batch(run, info, in_dims, args)
+
+    if jvp_of is not None:
+        Function.jvp = staticmethod(jvp_of)  # type: ignore[method-assign]
 
     def forward_and_setup(ctx: Any, *args: Any) -> Any:
         guard = below_autograd()  # entered when made; `with` would cost 0.3 us more

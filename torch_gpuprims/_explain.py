@@ -20,7 +20,10 @@ if enabled:
     _log.setLevel(logging.INFO)
 
 _H200_SMS = 132  # what a plan is made for where there is no GPU
-_ALGOS = ("", "block_row", "split_row", "sort", "thread_row", "radix", "lanes", "count_row", "warp_row")
+_ALGOS = (  # topk_algo_name of csrc/topk/plan_types.h
+    "", "block_row", "split_row", "sort", "thread_row", "radix", "lanes", "count_row", "warp_row",
+    "cluster_row",
+)  # fmt: skip
 # The order of enum Dtype in csrc/common/dtype.h.
 _DTYPES = (
     torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64,
@@ -38,35 +41,92 @@ def _multiprocessors(tensor: torch.Tensor) -> tuple[int, str]:
     return count, f" (on a GPU of {count} multiprocessors; this input is on {tensor.device})"
 
 
+def _code(op: str, tensor: torch.Tensor) -> int:
+    """Of the tensor's dtype; or the error that the op itself gives."""
+    if tensor.dtype not in _DTYPES:
+        raise RuntimeError(f"{op}: dtype {str(tensor.dtype).removeprefix('torch.')} is not supported")
+    return _DTYPES.index(tensor.dtype)
+
+
 def _text(function: Any, *numbers: Any) -> str:
     text = ctypes.create_string_buffer(512)
     function(*numbers, text, ctypes.c_int64(len(text)))
     return text.value.decode()
 
 
-def _topk(input: torch.Tensor, k: int, dim: int = -1, *args: Any, mask: Any = None, **kwargs: Any) -> str:
-    sizes = list(input.shape) or [1]
-    n = sizes.pop(dim)
-    rows = math.prod(sizes)
+def _one_stride(sizes: Any, strides: Any) -> int | None:
+    """Of dimensions that are dense among themselves, as row_map of csrc/topk/cuda.cpp sees them."""
+    stride, span = 0, None
+    for size, step in zip(reversed(sizes), reversed(strides), strict=True):
+        if size == 1:
+            continue
+        if span is None:
+            stride = step
+        elif step != span:
+            return None
+        span = step * size
+    return stride
+
+
+def _topk(
+    input: torch.Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    mask: torch.Tensor | None = None,
+    index_dtype: torch.dtype = torch.int64,
+    **kwargs: Any,
+) -> str:
+    from .topk import _check  # which logs through this module
+
+    bits = 64 if index_dtype is torch.int64 else 32 if index_dtype is torch.int32 else 0  # refused
+    dim = _check(input, k, dim, mask, bits)
+    if input.dim() == 0:
+        input, k = input[None], 1  # a slot there is, whatever k
+    shape, n = input.shape, input.shape[dim]
+    inner = math.prod(shape[dim + 1 :])
+
+    def steps(t: torch.Tensor) -> tuple[int | None, int | None, int]:
+        outer = _one_stride(shape[:dim], t.stride()[:dim])
+        return outer, _one_stride(shape[dim + 1 :], t.stride()[dim + 1 :]), 1 if n == 1 else t.stride(dim)
+
+    outer, within, step = steps(input)
+    apart = 0 if input.movedim(dim, -1).is_contiguous() else 1
+    if outer is None or within is None or step != 1:
+        apart *= 2
+    mask_apart = False
+    if mask is not None:
+        wide = mask.expand(shape)
+        mask_apart = None in steps(wide) and not wide.movedim(dim, -1).is_contiguous()
+    # has_vectors there; the address, as far as the storage is aligned, which PyTorch's allocator sees to.
+    floats = input.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    vectors = floats and largest and mask is None and inner == 1 and apart < 2
+    if vectors and outer is not None:
+        places = (n, outer, input.storage_offset())
+        vectors = all(place * input.element_size() % 16 == 0 for place in places)
     count, where = _multiprocessors(input)
     name = os.environ.get("GPUPRIMS_TOPK_ALGO", "")
     forced = _ALGOS.index(name) if name in _ALGOS else 0
-    numbers = map(ctypes.c_int64, (rows, n, k))
-    dtype = _DTYPES.index(input.dtype)
-    return _text(library.gpuprims_explain_topk, dtype, *numbers, count, forced, mask is not None) + where
+    numbers = map(ctypes.c_int64, (math.prod(shape[:dim]) * inner, n, k, inner))
+    options = (count, forced, mask is not None, bits, vectors, apart, mask_apart)
+    return _text(library.gpuprims_explain_topk, _code("topk", input), *numbers, *options) + where
 
 
 def _approx_topk(
     input: torch.Tensor, k: int, recall_target: float = 0.95, dim: int = -1, *args: Any, **kwargs: Any
 ) -> str:
+    from .topk import _check
+
     sizes = list(input.shape) or [1]
-    n = sizes.pop(dim)
+    n = sizes.pop(_check(input, k, dim, None, 64))
     numbers = map(ctypes.c_int64, (math.prod(sizes), n, k))
     name = os.environ.get("GPUPRIMS_APPROX_TOPK_ALGO", "")
     mode = {"exact": 1, "buckets": 2}.get(name, 0)
     target = ctypes.c_double(recall_target)
     where = " (on a GPU; on the CPU the answer is exact)" if input.device.type == "cpu" else ""
-    dtype = _DTYPES.index(input.dtype)
+    dtype = _code("approx_topk", input)
     return _text(library.gpuprims_explain_approx_topk, dtype, *numbers, target, mode) + where
 
 
@@ -81,7 +141,7 @@ def _topk_gate(
 ) -> str:
     n = logits.shape[-1]
     sizes = map(ctypes.c_int64, (math.prod(logits.shape[:-1]), n, k, num_groups, topk_groups))
-    dtype = _DTYPES.index(logits.dtype)
+    dtype = _code("topk_gate", logits)
     _, where = _multiprocessors(logits)
     return _text(library.gpuprims_explain_topk_gate, dtype, *sizes, bias is not None) + where
 
@@ -109,7 +169,7 @@ def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = Non
     segments = getattr(indptr, "indptr", indptr).shape[0] - 1
     count, where = _multiprocessors(values)
     sizes = map(ctypes.c_int64, (values.shape[0], segments, max_k if counted else k))
-    dtype, look = _DTYPES.index(values.dtype), counted or not promises & 1
+    dtype, look = _code("segment_topk", values), counted or not promises & 1
     return _text(library.gpuprims_explain_segment_topk, dtype, *sizes, count, look, promises) + where
 
 

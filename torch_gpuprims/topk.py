@@ -71,8 +71,8 @@ def topk(
     with the lowest index comes first. The answer is thus unique: same input, same bits, on every device, on
     every run and for any number of threads.
 
-    Gradients reach the selected elements (indices have none), double backward included. Under autocast the
-    dtype of input is kept.
+    Gradients reach the selected elements (indices have none), double backward and forward mode (torch.func's
+    jvp, jacfwd, hessian) included; the raw op has no forward mode. Under autocast the dtype of input is kept.
 
     Cost: the input is read once where k is a small part of a row. Rows may lie apart in memory; on CUDA a
     dimension whose elements are not neighbours is copied first, as in torch.topk. The method is a running
@@ -109,7 +109,7 @@ def topk(
                 return _tuple(TopK, _apply(input, k))
         result = _general(input, k, dim, largest, sorted, mask, index_dtype, out)
         if _explain.enabled:
-            _explain.log("topk", input, k, dim, mask=mask)
+            _explain.log("topk", input, k, dim, largest, mask=mask, index_dtype=index_dtype)
         return result
     except RuntimeError as error:
         for name, tensor in (("input", input), ("mask", mask)):  # no kernel of ours is found, to say so
@@ -169,6 +169,47 @@ def _selected(dim: int, rank: int) -> int:
     return dim % span
 
 
+def _check_k(k: int, n: int, dim: int) -> None:
+    def words() -> str:
+        return f"topk: k must be between 0 and {n} (the size of dimension {dim}), got {k}"
+
+    torch._check(k >= 0, words)
+    torch._check(k <= n, words)
+
+
+def _check_mask(mask: Any, input: Any) -> None:
+    """Of their shapes."""
+
+    def words() -> str:
+        return f"topk: mask of shape {list(mask)} does not broadcast to input of shape {list(input)}"
+
+    torch._check(len(mask) <= len(input), words)
+    for have, want in zip(reversed(mask), reversed(input), strict=False):
+        if have is not want and have != 1:
+            torch._check(have == want, words)
+
+
+def _check(input: torch.Tensor, k: int, dim: int, mask: torch.Tensor | None, index_bits: int) -> int:
+    """Refuses what the kernels refuse; returns `dim` as a number from 0."""
+    check = torch._check
+    check(input.layout is torch.strided, lambda: _LAYOUT.format("input"))
+    check(input.dtype in _DTYPES, lambda: f"topk: dtype {_name(input.dtype)} is not supported")
+    rank = input.dim()
+    dim = _selected(dim, rank)
+    n = input.shape[dim] if rank else 1
+
+    _check_k(k, n, dim)
+    check(index_bits in (64, 32), lambda: "topk: index_dtype must be int64 or int32")
+    if index_bits == 32:
+        check(n < 2**31, lambda: f"topk: index_dtype int32 holds no index of a dimension of {n}")
+    if mask is not None:
+        check(mask.dtype == torch.bool, lambda: f"topk: mask must be bool, got {_name(mask.dtype)}")
+        check(mask.layout is torch.strided, lambda: _LAYOUT.format("mask"))
+        check(mask.device == input.device, lambda: "topk: mask must be on the device of input")
+        _check_mask(mask.shape, input.shape)
+    return dim
+
+
 @torch.library.register_fake("gpuprims::topk")
 def _fake(
     input: torch.Tensor,
@@ -179,34 +220,7 @@ def _fake(
     mask: torch.Tensor | None = None,
     index_bits: int = 64,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check = torch._check
-    check(input.layout is torch.strided, lambda: _LAYOUT.format("input"))
-    check(input.dtype in _DTYPES, lambda: f"topk: dtype {_name(input.dtype)} is not supported")
-    rank = input.dim()
-    dim = _selected(dim, rank)
-    n = input.shape[dim] if rank else 1
-
-    def k_words() -> str:
-        return f"topk: k must be between 0 and {n} (the size of dimension {dim}), got {k}"
-
-    check(k >= 0, k_words)
-    check(k <= n, k_words)
-    check(index_bits in (64, 32), lambda: "topk: index_dtype must be int64 or int32")
-    if index_bits == 32:
-        check(n < 2**31, lambda: f"topk: index_dtype int32 holds no index of a dimension of {n}")
-    if mask is not None:
-        check(mask.dtype == torch.bool, lambda: f"topk: mask must be bool, got {_name(mask.dtype)}")
-        check(mask.layout is torch.strided, lambda: _LAYOUT.format("mask"))
-        check(mask.device == input.device, lambda: "topk: mask must be on the device of input")
-
-        def mask_words() -> str:
-            have, want = list(mask.shape), list(input.shape)
-            return f"topk: mask of shape {have} does not broadcast to input of shape {want}"
-
-        check(mask.dim() <= rank, mask_words)
-        for have, want in zip(reversed(mask.shape), reversed(input.shape), strict=False):
-            if have is not want and have != 1:
-                check(have == want, mask_words)
+    dim, rank = _check(input, k, dim, mask, index_bits), input.dim()
     shape = [*input.shape[:dim], k, *input.shape[dim + 1 :]] if rank else []
     index_dtype = torch.int64 if index_bits == 64 else torch.int32
     return input.new_empty(shape), input.new_empty(shape, dtype=index_dtype)
@@ -227,6 +241,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
     ctx.shape, ctx.masked = input.shape, mask is not None
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
+    ctx.save_for_forward(output[1])
     ctx.set_materialize_grads(False)
 
 
@@ -237,13 +252,23 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
         return None, *nothing
     (indices,) = ctx.saved_tensors
     indices = indices.long()
-    if not ctx.masked or not ctx.shape:
+    if not ctx.shape:  # there is one element, and room for no other
+        return torch.where(indices < 0, 0, grad), *nothing
+    if not ctx.masked:
         return grad.new_zeros(ctx.shape).scatter(ctx.dim, indices, grad), *nothing
     dim = ctx.dim % len(ctx.shape)
     n = ctx.shape[dim]
     wide = (*ctx.shape[:dim], n + 1, *ctx.shape[dim + 1 :])  # slots without an element go to a last column
     indices = torch.where(indices < 0, n, indices)
     return grad.new_zeros(wide).scatter(dim, indices, grad).narrow(dim, 0, n), *nothing
+
+
+def _jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> tuple[torch.Tensor, None]:
+    (indices,) = ctx.saved_tensors
+    indices = indices.long()
+    if not ctx.masked:
+        return tangent.gather(ctx.dim, indices), None
+    return torch.where(indices < 0, 0, tangent.gather(ctx.dim, indices.clamp(min=0))), None
 
 
 # Batching: the new dimension is one more of rows ------------------------------------------------------------
@@ -257,10 +282,13 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
         input = input.movedim(in_dims[0], 0)
     rank = input.dim() - 1
     dim = _selected(dim, rank)
+    if mask is not None and in_dims[5] is not None:
+        mask = mask.movedim(in_dims[5], 0)
+    if mask is not None:  # as for one sample: with the batch a mask may have one dimension more
+        _check_mask(mask.shape if in_dims[5] is None else mask.shape[1:], input.shape[1:])
     if rank == 0:
         input = input.unsqueeze(1)
     if mask is not None and in_dims[5] is not None:
-        mask = mask.movedim(in_dims[5], 0)
         for _ in range(input.dim() - mask.dim()):  # aligned on the right, as broadcasting does
             mask = mask.unsqueeze(1)
     values, indices = run(input, k, dim + 1, largest, sorted, mask, bits)
@@ -286,7 +314,7 @@ def _eager_forward(ctx: Any, input: torch.Tensor, k: int, *rest: Any) -> tuple[t
     return values, indices
 
 
-_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, _eager_forward)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, _eager_forward, _jvp)
 
 
 # DTensor ----------------------------------------------------------------------------------------------------

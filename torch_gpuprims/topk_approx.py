@@ -9,7 +9,7 @@ import torch
 
 from . import _explain
 from ._dispatch import apply, below_autograd, eager, gradients, light_autograd, plain, reraise
-from .topk import _LAYOUT, TopK, _fake, topk
+from .topk import _LAYOUT, TopK, _check_k, _fake, topk
 
 _op = torch.ops.gpuprims.approx_topk.default
 
@@ -58,6 +58,9 @@ def approx_topk(
         _check_target(recall_target)
         return topk(input, k, dim, largest)  # the one element, or the error about dim
     last = dim in (-1, rank - 1)
+    if not last and not torch.compiler.is_compiling():  # the op would name the last dimension
+        _check_target(recall_target)
+        _check_k(k, input.shape[dim], dim % rank)
     rows = input if last else input.movedim(dim, -1)
     args = (rows, k, recall_target, largest)
     try:
@@ -107,6 +110,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
     ctx.shape = inputs[0].shape
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
+    ctx.save_for_forward(output[1])
     ctx.set_materialize_grads(False)
 
 
@@ -115,6 +119,10 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
         return None, None, None, None
     (indices,) = ctx.saved_tensors
     return grad.new_zeros(ctx.shape).scatter(-1, indices, grad), None, None, None
+
+
+def _jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> tuple[torch.Tensor, None]:
+    return tangent.gather(-1, ctx.saved_tensors[0]), None
 
 
 def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
@@ -126,7 +134,7 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return run(input, *rest), (0, 0)
 
 
-_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, jvp_of=_jvp)
 
 
 @functools.cache

@@ -66,9 +66,9 @@ def topk_gate(
     With a NaN or a +inf, or nothing but -inf, softmax weights are NaN as in torch.softmax. A logit of -inf
     has score 0. Where the k scores add up to 0 (they underflowed, or are all 0), renormalised weights are 0.
 
-    The gradient reaches the logits, twice if asked: the selected ones alone where `renormalize` or sigmoid,
-    all of them through the softmax's denominator otherwise. The bias and the choice itself have none, as in
-    DeepSeek-V3, whose bias follows the load and not the loss.
+    The gradient reaches the logits, twice if asked, in forward mode too: the selected ones alone where
+    `renormalize` or sigmoid, all of them through the softmax's denominator otherwise. The bias and the choice
+    itself have none, as in DeepSeek-V3, whose bias follows the load and not the loss.
 
     Deterministic: a row's bits depend on the row and the options alone, not on the batch. CPU and GPU choose
     the same experts, unless scores (with a bias) or sums of a group differ in their last digits alone; their
@@ -214,10 +214,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
     ctx.sigmoid, ctx.renormalize, ctx.scale = scoring == 1, renormalize, scale
     ctx.shape, ctx.dtype = logits.shape, logits.dtype
     ctx.mark_non_differentiable(indices)
-    if scoring == 0 and renormalize:
-        ctx.save_for_backward(weights, indices)
-    else:
-        ctx.save_for_backward(weights, indices, logits)
+    kept = (weights, indices) if scoring == 0 and renormalize else (weights, indices, logits)
+    ctx.save_for_backward(*kept)
+    ctx.save_for_forward(*kept)
     ctx.set_materialize_grads(False)
 
 
@@ -243,6 +242,24 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
     return whole.to(ctx.dtype), *nothing
 
 
+def _jvp(ctx: Any, tangent: torch.Tensor | None, *_: Any) -> tuple[torch.Tensor | None, None]:
+    """The same formulas the other way: of a tangent dx, w_j (a_j dx_j - what the denominator takes)."""
+    weights, indices, *saved = ctx.saved_tensors
+    if tangent is None:  # that of a bias alone
+        return torch.zeros_like(weights), None
+    indices, tangent = indices.long(), tangent.to(weights.dtype)
+    moved = tangent.gather(-1, indices)
+    if ctx.sigmoid:
+        moved = moved * torch.sigmoid(-saved[0].gather(-1, indices).to(weights.dtype))
+    if ctx.renormalize:
+        inverse = 1.0 / ctx.scale if ctx.scale else 0.0
+        moved = moved - (weights * moved).sum(-1, keepdim=True) * inverse
+    elif not ctx.sigmoid:
+        scores = torch.softmax(saved[0], -1, dtype=weights.dtype)
+        moved = moved - (scores * tangent).sum(-1, keepdim=True)
+    return weights * moved, None
+
+
 # Batching: the new dimension is one more of rows ------------------------------------------------------------
 
 
@@ -260,7 +277,7 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return tuple(torch.stack(part) for part in zip(*results, strict=True)), (0, 0)
 
 
-_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, jvp_of=_jvp)
 
 
 # DTensor ----------------------------------------------------------------------------------------------------

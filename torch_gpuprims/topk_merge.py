@@ -37,7 +37,8 @@ def merge_topk(
     by position; candidates alike in both by position. Nothing is dropped for being there twice. Same input,
     same bits.
 
-    The gradient goes to the values taken, double backward included. Asynchronous and capturable.
+    The gradient goes to the values taken, double backward and forward mode included. Asynchronous and
+    capturable.
 
     Cost: one launch for up to 4,096 candidates a row on CUDA, ranked (up to 512) or sorted in shared memory;
     beyond that a stable sort by index and a topk, with 17 bytes of workspace a candidate and the sort's.
@@ -53,8 +54,9 @@ def merge_topk(
         rank = max(values.dim(), 1)
         if not -rank <= dim < rank:
             raise RuntimeError(f"merge_topk: dim must be between {-rank} and {rank - 1}, got {dim}")
-        values = values.movedim(dim, -1)
-        indices = indices.movedim(dim, -1) if indices.dim() == values.dim() else indices
+        if indices.shape != values.shape:  # in words that name the shapes as they were given
+            raise RuntimeError(f"merge_topk: {_shape_words(values, indices)}")
+        values, indices = values.movedim(dim, -1), indices.movedim(dim, -1)
     args = (values, indices, k, largest)
     try:
         if plain(values, indices):
@@ -89,6 +91,10 @@ def _check(ok: Any, words: Callable[[], str]) -> None:
     torch._check(ok, lambda: f"merge_topk: {words()}")
 
 
+def _shape_words(values: torch.Tensor, indices: torch.Tensor) -> str:
+    return f"indices must have the shape of values {list(values.shape)}, got {list(indices.shape)}"
+
+
 @torch.library.register_fake("gpuprims::merge_topk")
 def _fake(
     values: torch.Tensor, indices: torch.Tensor, k: int, largest: bool = True
@@ -103,7 +109,7 @@ def _fake(
     )
 
     def shape_words() -> str:
-        return f"indices must have the shape of values {list(values.shape)}, got {list(indices.shape)}"
+        return _shape_words(values, indices)
 
     _check(indices.dim() == values.dim(), shape_words)
     for have, want in zip(indices.shape, values.shape, strict=True):
@@ -126,6 +132,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.shape = inputs[0].shape
     ctx.mark_non_differentiable(output[1], output[2])
     ctx.save_for_backward(output[2])
+    ctx.save_for_forward(output[2])
     ctx.set_materialize_grads(False)
 
 
@@ -140,17 +147,25 @@ def _backward(ctx: Any, grad: torch.Tensor | None, *_: None) -> tuple[torch.Tens
     return wide.scatter(-1, at, grad).narrow(-1, 0, m), None, None, None
 
 
+def _jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> tuple[torch.Tensor, None, None]:
+    (positions,) = ctx.saved_tensors
+    m = ctx.shape[-1]
+    wide = torch.cat([tangent, tangent.new_zeros((*ctx.shape[:-1], 1))], -1)  # missing slots take the last
+    return wide.gather(-1, torch.where(positions < 0, m, positions)), None, None
+
+
 def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
     values, indices, k, largest = args
 
     def batched(t: torch.Tensor, dim: int | None) -> torch.Tensor:
         return t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
 
-    results = run(batched(values, in_dims[0]), batched(indices, in_dims[1]), k, largest)
-    return results, (0, 0, 0)
+    values, indices = batched(values, in_dims[0]), batched(indices, in_dims[1])
+    _check(values.dim() > 1, lambda: "values must have at least 1 dimension, got 0")
+    return run(values, indices, k, largest), (0, 0, 0)
 
 
-_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, jvp_of=_jvp)
 
 
 @functools.cache

@@ -48,8 +48,8 @@ def segment_topk(
     Where a raw indptr is not as above, or some k of a tensor is negative, every value of the result is NaN
     (integers: 0) and every index -1; with GPUPRIMS_CHECK=1 it raises RuntimeError. Nothing else is touched.
 
-    Gradients reach the selected elements, double backward included. Asynchronous and capturable: what the
-    lengths ask for is decided on the device.
+    Gradients reach the selected elements, double backward and forward mode included. Asynchronous and
+    capturable: what the lengths ask for is decided on the device.
 
     Cost: the elements are read once, long segments by many blocks at a time; segments of 32 elements and
     fewer share a warp. On CUDA k beyond 4,096 takes a further read of the longer segments for each 4,096.
@@ -133,16 +133,9 @@ def _check_ints(name: str, t: torch.Tensor, values: torch.Tensor) -> None:
     _check(t.device == values.device, lambda: f"{name} must be on the device of values")
 
 
-@torch.library.register_fake("gpuprims::segment_topk")
-def _fake(
-    values: torch.Tensor,
-    indptr: torch.Tensor,
-    k: int,
-    counts: torch.Tensor | None = None,
-    largest: bool = True,
-    index_bits: int = 64,
-    promises: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _check_all(
+    values: torch.Tensor, indptr: torch.Tensor, k: int, counts: torch.Tensor | None, index_bits: int
+) -> None:
     torch._check(values.layout is torch.strided, lambda: _LAYOUT.format("values"))
     _check(values.dtype in _DTYPES, lambda: f"dtype {_name(values.dtype)} is not supported")
     _check(values.dim() == 1, lambda: f"values must have 1 dimension, got {values.dim()}")
@@ -161,6 +154,20 @@ def _fake(
     if index_bits == 32:
         n = values.shape[0]
         _check(n < 2**31, lambda: f"index_dtype int32 holds no index of {n} values")
+
+
+@torch.library.register_fake("gpuprims::segment_topk")
+def _fake(
+    values: torch.Tensor,
+    indptr: torch.Tensor,
+    k: int,
+    counts: torch.Tensor | None = None,
+    largest: bool = True,
+    index_bits: int = 64,
+    promises: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check_all(values, indptr, k, counts, index_bits)
+    segments = indptr.shape[0] - 1
     index_dtype = torch.int64 if index_bits == 64 else torch.int32
     return values.new_empty((segments, k)), values.new_empty((segments, k), dtype=index_dtype)
 
@@ -172,6 +179,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor
     ctx.n = inputs[0].shape[0]
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
+    ctx.save_for_forward(output[1])
     ctx.set_materialize_grads(False)
 
 
@@ -186,12 +194,21 @@ def _backward(ctx: Any, grad: torch.Tensor | None, _: None) -> tuple[torch.Tenso
     return grad.new_zeros(n + 1).scatter(0, at, grad.reshape(-1)).narrow(0, 0, n), *nothing
 
 
+def _jvp(ctx: Any, tangent: torch.Tensor, *_: None) -> tuple[torch.Tensor, None]:
+    (indices,) = ctx.saved_tensors
+    wide = torch.cat([tangent, tangent.new_zeros(1)])  # missing slots take the last
+    at = torch.where(indices < 0, ctx.n, indices.long()).reshape(-1)
+    return wide.gather(0, at).reshape(indices.shape), None
+
+
 # Batching: the values of the batch lie behind each other, and so do their segments -------------------------
 
 
 def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
     values, indptr, k, counts, largest, bits, _ = args
     size = info.batch_size
+    one = [a if d is None else a.select(d, 0) for a, d in zip(args, in_dims, strict=True)]
+    _check_all(one[0], one[1], k, one[3], bits)  # a sample's shapes, which those of the batch hide
     if in_dims[1] is not None:  # each has its own offsets: a loop
         parts = [tuple(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
                  for i in range(size)]  # fmt: skip
@@ -211,4 +228,4 @@ def _vmap(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tu
     return (best, indices if bits == 64 else indices.int()), (0, 0)
 
 
-_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap)
+_Function, _apply = gradients(_op, _run, _setup_context, _backward, _vmap, jvp_of=_jvp)

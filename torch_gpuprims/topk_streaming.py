@@ -1,12 +1,15 @@
 """StreamingTopK: topk of a stream that comes in chunks, from host or device memory."""
 
 from collections.abc import Iterator
+from operator import index
 from typing import Any, NoReturn
 
 import torch
 
 from .topk import _DTYPES, TopK, _name, topk
 from .topk_merge import merge_topk
+
+_LAST = 2**63 - 1  # the greatest index
 
 
 def _fail(words: str) -> NoReturn:
@@ -18,7 +21,8 @@ class _Staging:
 
     def __init__(self, numel: int, dtype: torch.dtype, device: torch.device) -> None:
         self.numel = numel
-        self.buffers = [torch.empty(numel, dtype=dtype, device=device) for _ in range(2)]
+        with torch.inference_mode(False):  # as in _begin
+            self.buffers = [torch.empty(numel, dtype=dtype, device=device) for _ in range(2)]
         self.copies = torch.cuda.Stream(device)
         self.copies.wait_stream(torch.cuda.current_stream(device))  # the memory is free from here on
         self.copied = [torch.cuda.Event() for _ in range(2)]
@@ -59,8 +63,8 @@ class StreamingTopK:
 
     Memory: 2 k candidates a row and, for host chunks on CUDA, the two buffers; none on the host.
 
-    Not differentiable (merge_topk is). Not for several threads at a time. Chunks in device memory can be
-    given inside a CUDA graph's capture; host chunks cannot.
+    Not differentiable (merge_topk is). Not for several threads at a time, nor for the capture of a CUDA
+    graph: a replay does not count, and starts anew where the first chunk is in it.
 
     >>> stream = StreamingTopK(2)
     >>> for chunk in torch.tensor([[5, 1, 9], [9, 7, 0]]):
@@ -73,13 +77,14 @@ class StreamingTopK:
         self, k: int, *, largest: bool = True, dtype: torch.dtype | None = None,
         device: torch.device | str | None = None, staging_bytes: int = 64 << 20,
     ) -> None:  # fmt: skip
+        k = index(k)
         if k < 0:
             _fail(f"k must not be negative, got {k}")
         if staging_bytes < 4096:
             _fail(f"staging_bytes must be at least 4096, got {staging_bytes}")
         if dtype is not None and dtype not in _DTYPES:
             _fail(f"dtype {_name(dtype)} is not supported")
-        self.k, self.largest, self.dtype = int(k), bool(largest), dtype
+        self.k, self.largest, self.dtype = k, bool(largest), dtype
         self.device = None if device is None else torch.empty(0, device=device).device  # "cuda" is "cuda:0"
         self.staging_bytes = int(staging_bytes)
         #: Elements a row seen so far, and where a chunk without `start` would begin.
@@ -98,7 +103,8 @@ class StreamingTopK:
 
         Args:
             chunk: elements, on the device of the selection or in host memory.
-            start: global index of the chunk's first element; by default where the last one ended.
+            start: global index of the chunk's first element; by default where the last one ended. The
+                chunk must end before 2^63 - 1.
             indices: instead, the global index of every element, int64 of the chunk's shape (negative: no
                 element). An element given twice counts twice.
             non_blocking: for chunks in pinned memory. False: returns when the chunk has been copied and may
@@ -110,12 +116,14 @@ class StreamingTopK:
 
         Raises:
             ValueError: shape, dtype, device, start or indices do not fit; nothing has been taken.
+            TypeError: start is not an integer; nothing has been taken.
         """
         chunk = chunk.detach()
-        device = self._check(chunk, start, indices)
+        given, start = start is not None, self.position if start is None else index(start)
+        device = self._check(chunk, start if given else None, indices)
         n, rows = chunk.shape[-1], chunk.shape[:-1].numel()
-        if start is None:
-            start = self.position
+        if indices is None and start + n > _LAST:
+            _fail(f"start + {n} elements must be at most 2^63 - 1, got start {start}")
         compute = self._join(device)
         self._begin(chunk, device)
         flat = chunk.reshape(rows, n)
@@ -249,10 +257,11 @@ class StreamingTopK:
             return
         self.dtype, self.device, self._shape = chunk.dtype, device, tuple(chunk.shape[:-1])
         rows = chunk.shape[:-1].numel()
-        nothing = torch.empty(rows, 0, dtype=chunk.dtype, device=device)
-        self._values, self._indices = merge_topk(
-            nothing, nothing.to(torch.int64), self.k, largest=self.largest
-        )
+        with torch.inference_mode(False):  # inference tensors could not be written to outside of that mode
+            nothing = torch.empty(rows, 0, dtype=chunk.dtype, device=device)
+            self._values, self._indices = merge_topk(
+                nothing, nothing.to(torch.int64), self.k, largest=self.largest
+            )
 
     def _absorb(self, piece: torch.Tensor, rows: slice, start: int, indices: torch.Tensor | None) -> None:
         """Merge the best of a piece [rows, n] into the state of these rows."""

@@ -4,16 +4,18 @@
 #include "topk/approx_plan.h"
 #include "topk/plan.h"
 
-// Writes at most `size` bytes of text into `text`.
+// Writes at most `size` bytes of text into `text`. apart: 0 where rows lie one after another, 1
+// where there are gaps between them, which sorts of whole rows do not take, 2 where no kernel takes
+// them; mask_apart: nor the mask. What else there is to know of the layout is in `vectors`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
-    int dtype, int64_t rows, int64_t n, int64_t k, int sms, int forced, int masked, char* text,
-    int64_t size) {
+    int dtype, int64_t rows, int64_t n, int64_t k, int64_t inner, int sms, int forced, int masked,
+    int index_bits, int vectors, int apart, int mask_apart, char* text, int64_t size) {
   using namespace gpuprims;
   TopkProblem problem{static_cast<Dtype>(dtype),     rows,       n, k, sms,
                       static_cast<TopkAlgo>(forced), masked != 0};
-  const bool ordered =
-      problem.dtype == Dtype::f32 || problem.dtype == Dtype::f16 || problem.dtype == Dtype::bf16;
-  problem.vectors = ordered && !problem.masked && n % topk_vector(problem.dtype) == 0;
+  problem.inner = inner;
+  problem.index_bits = index_bits;
+  problem.vectors = vectors != 0;
   const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
@@ -38,13 +40,18 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
   else
     std::snprintf(detail, sizeof detail, "%d blocks a row, bound: rank %d of %d group maxima%s",
                   p.splits, p.rank, p.groups, p.splits > 1 ? " of the row" : "");
+  const bool sorts_rows = p.algo == TopkAlgo::radix && !p.filtered;
+  const bool copied = apart > 1 || (apart == 1 && sorts_rows);
+  const double copies =
+      static_cast<double>(rows) * n * (copied * dtype_bytes(problem.dtype) + (mask_apart != 0));
   std::snprintf(text, size,
-                "topk %s [%lld, %lld] k=%lld -> %s, %s, grid %lld x %d threads, workspace %.3f MB, "
-                "moves %.3f MB",
+                "topk %s [%lld, %lld] k=%lld -> %s, %s, grid %lld x %d threads, %sworkspace %.3f "
+                "MB, moves %.3f MB",
                 dtype_name(static_cast<Dtype>(dtype)), static_cast<long long>(rows),
                 static_cast<long long>(n), static_cast<long long>(k), topk_algo_name(p.algo),
-                detail, static_cast<long long>(p.grid), p.threads, p.workspace / 1e6,
-                p.traffic / 1e6);
+                detail, static_cast<long long>(p.grid), p.threads,
+                copies > 0 ? "rows copied first, " : "", (p.workspace + copies) / 1e6,
+                (p.traffic + 2 * copies) / 1e6);
 }
 
 // The same for approx_topk, of rows of n.

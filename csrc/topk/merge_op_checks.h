@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/stable.h"
+#include "topk/slots.h"
 
 namespace gpuprims {
 
@@ -35,6 +36,7 @@ inline MergeShape check_merge_topk(const Tensor& values, const Tensor& indices, 
   shape.m = shape.output.back();
   shape.output.back() = k;
   for (int64_t d = 0; d + 1 < rank; ++d) shape.rows *= sizes[d];
+  check_slots("merge_topk", shape.rows, k);
   return shape;
 }
 

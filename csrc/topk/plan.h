@@ -20,6 +20,13 @@ inline TopkPlan plan_topk_sort(const TopkProblem& p, TopkPlan plan) {
   constexpr int64_t pair = 16;
   plan.smem = plan.tile * pair;
   plan.workspace = 2 * round_up(p.rows * p.n * pair, 256);
+  // Tiles write pairs, merges read and write k of each couple of runs, and k are read at the end.
+  int64_t moved = p.n + p.k;
+  for (int64_t run = plan.tile; run < p.n;) {
+    run *= 2;
+    moved += 2 * (p.n / run * std::min(p.k, run) + std::min(p.k, p.n % run));
+  }
+  plan.traffic += p.rows * moved * pair;
   return plan;
 }
 
@@ -71,7 +78,8 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   namespace t = topk_tuning;
   TopkPlan plan;
   plan.wide = dtype_bytes(p.dtype) == 8 || p.n > UINT32_MAX;
-  plan.traffic = p.rows * p.n * dtype_bytes(p.dtype) + p.rows * p.k * (dtype_bytes(p.dtype) + 8);
+  plan.traffic = p.rows * p.n * dtype_bytes(p.dtype) +
+                 p.rows * p.k * (dtype_bytes(p.dtype) + p.index_bits / 8);
   if (p.rows == 0 || p.n == 0 || p.k == 0) return plan;  // grid 0: nothing to launch
   const bool stream_fits = p.k <= t::kMaxStreamK;
   const bool thread_fits = topk_thread_fits(p);

@@ -5,6 +5,7 @@
 
 #include "common/bad_data.h"
 #include "common/stable.h"
+#include "topk/slots.h"
 
 namespace gpuprims {
 
@@ -29,6 +30,7 @@ inline Dtype check_segment_topk(const Tensor& values, const Tensor& indptr, int6
   check_segment_ints("indptr", indptr, values);
   check(indptr.size(0) >= 1, "segment_topk: indptr must have at least 1 element, got 0");
   check(k >= 0, "segment_topk: k must not be negative, got ", k);
+  check_slots("segment_topk", indptr.size(0) - 1, k);
   if (counts) {
     check_segment_ints("k", *counts, values);
     check(counts->size(0) == indptr.size(0) - 1, "segment_topk: k must have ", indptr.size(0) - 1,

@@ -196,9 +196,9 @@ std::tuple<Tensor, Tensor> segment_topk_cpu(const Tensor& values_in, const Tenso
                   largest,
                   out_values.mutable_data_ptr(),
                   out_indices.mutable_data_ptr()};
-  if (segments == 0 || k == 0) return {std::move(out_values), std::move(out_indices)};
+  const bool raise = raise_on_bad_data(), nothing = segments == 0 || k == 0;
+  if (nothing && !raise) return {std::move(out_values), std::move(out_indices)};
   const int bytes = dtype_bytes(dtype);
-  const bool raise = raise_on_bad_data();
   if (raise || counts || !(promises & kSegmentsChecked)) {
     const int flag = look(p);
     if (raise) check_segment_flag(flag, p.n);
@@ -211,6 +211,7 @@ std::tuple<Tensor, Tensor> segment_topk_cpu(const Tensor& values_in, const Tenso
       return {std::move(out_values), std::move(out_indices)};
     }
   }
+  if (nothing) return {std::move(out_values), std::move(out_indices)};
   if (bytes == 1) run_all<uint8_t, uint64_t>(p, values);
   if (bytes == 2) run_all<uint16_t, uint64_t>(p, values);
   if (bytes == 4) run_all<uint32_t, uint64_t>(p, values);

@@ -71,10 +71,21 @@ std::tuple<Tensor, Tensor> segment_topk_cuda(const Tensor& values_in, const Tens
   const DeviceInfo& info = device_info(device);
   const SegmentPlan plan = plan_segment_topk(
       {dtype, args.n, args.segments, k, info.sms, info.smem, must_look, promises});
-  if (plan.passes == 0) return {out_values, out_indices};
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> memory;
   SegmentSpace space;
+  if (plan.passes == 0) {
+    if (raise) {  // nothing is to be selected, but offsets may be bad: as for one of a segment
+      const SegmentPlan looks =
+          plan_segment_topk({dtype, args.n, std::max<int64_t>(args.segments, 1), 1, info.sms,
+                             info.smem, true, promises});
+      memory = workspace(kOp, values, looks.workspace);
+      space = space_at(memory->mutable_data_ptr(), looks);
+      check_cuda(kOp, launch_segment_prepare(args, looks, space, stream));
+      raise_if_bad(space, args.n, stream);
+    }
+    return {out_values, out_indices};
+  }
   if (plan.prepare) {
     memory = workspace(kOp, values, plan.workspace);
     space = space_at(memory->mutable_data_ptr(), plan);

@@ -78,7 +78,8 @@ cudaError_t launch_segment_prepare(const SegmentArgs& args, const SegmentPlan& p
                                    const SegmentSpace& space, cudaStream_t stream) {
   const auto code = cudaMemsetAsync(space.header, 0, plan.reset, stream);
   if (code != cudaSuccess) return code;
-  const int64_t blocks = std::min<int64_t>(divide_up(args.segments, kThreads), 2048);
+  // One where there are no segments, for the offset that there is.
+  const int64_t blocks = std::clamp<int64_t>(divide_up(args.segments, kThreads), 1, 2048);
   return launch(segment_prepare, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
                 args, plan, space);
 }

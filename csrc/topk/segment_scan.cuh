@@ -239,7 +239,10 @@ __device__ __forceinline__ void emit_segment(const SegmentArgs& args, const Segm
         static_cast<Pair*>(space.ceilings)[segment] = pair - 1;
     }
   }
-  const int64_t slots = args.k - args.first < plan.width ? args.k - args.first : plan.width;
+  // There are as many passes as the elements take: the last one fills what k asks for beyond them.
+  const int64_t left = args.k - args.first;
+  const bool last = args.first / plan.width + 1 == plan.passes;
+  const int64_t slots = left < plan.width || last ? left : plan.width;
   for (int64_t slot = wanted + static_cast<int64_t>(threadIdx.x); slot < slots; slot += kThreads)
     put_missing(args, at + slot);
 }

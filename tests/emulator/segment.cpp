@@ -42,6 +42,24 @@ void die(const char* what, int64_t s, int64_t slot, int64_t have, int64_t want) 
   std::exit(1);
 }
 
+// What prepare says of offsets where there is nothing to select, by the plan of segment_cuda.cpp.
+void check_offsets(const std::vector<int64_t>& indptr, int64_t n, int want) {
+  SegmentArgs args;
+  args.indptr = indptr.data();
+  args.n = n, args.segments = static_cast<int64_t>(indptr.size()) - 1;
+  const SegmentPlan plan = plan_segment_topk(
+      {Dtype::f32, n, std::max<int64_t>(args.segments, 1), 1, 132, 227 << 10, true, 0});
+  std::vector<uint64_t> workspace(plan.workspace / 8 + 1, 0xABABABABABABABABu);
+  auto* const base = reinterpret_cast<char*>(workspace.data());
+  SegmentSpace space;
+  space.header = reinterpret_cast<SegmentHeader*>(base);
+  space.chunks = reinterpret_cast<SegmentChunk*>(base + plan.chunks_at);
+  space.big = reinterpret_cast<int64_t*>(base + plan.big_at);
+  space.medium = reinterpret_cast<int64_t*>(base + plan.medium_at);
+  launch_segment_prepare(args, plan, space, nullptr);
+  if (space.header->flag != want) die("flag", args.segments, 0, space.header->flag, want);
+}
+
 // `offset`: elements behind a 16-byte boundary where values begin; bad: offsets that are none.
 template <class T>
 void check_segments(Dtype dtype, const std::vector<int64_t>& lengths, int64_t k, Data data,
@@ -195,4 +213,17 @@ int main(int count, char** words) {
   check_segments<int64_t>(Dtype::i64, cut, 20, Data::random, true, false, false, 1, seed);
   check_segments<float>(Dtype::f32, {70000, 100, 300000}, 300, Data::few, true, false, false, 1,
                         seed);
+  check_offsets({0}, 0, 0);
+  check_offsets({0}, 3, 1);
+  check_offsets({2}, 2, 1);
+  check_offsets({0, 90000, 100000}, 100000, 0);
+  check_offsets({0, 100000, 90000}, 100000, 1);
+  // k beyond the elements, and beyond what the passes that those take fill.
+  for (const auto& [length, k] : {std::array<int64_t, 2>{600, 5000},
+                                  {5000, 8192},
+                                  {5000, 10000},
+                                  {20000, 10000},
+                                  {20000, 30000}})
+    check_segments<float>(Dtype::f32, {length, 3}, k, Data::random, true, false, false, 1, seed);
+  check_segments<float>(Dtype::f32, {420000, 0, 5}, 10000, Data::few, true, true, false, 1, seed);
 }

@@ -132,6 +132,23 @@ def test_family_of_floats_in_whole_vectors(native: ModuleType, rows: int, n: int
     assert native.plan_topk("float32", rows, n, k, vectors=True)["algo"] == algo
 
 
+def test_names_of_algorithms_are_those_that_explain_knows(native: ModuleType) -> None:
+    from torch_gpuprims import _explain
+
+    assert native.topk_algorithms() == list(ALGORITHMS) == ["automatic", *_explain._ALGOS[1:]]
+
+
+def test_sort_states_what_its_merges_move(native: ModuleType) -> None:
+    """Masks with k above 4,096: pairs of 16 bytes, written by tiles, moved twice by each merge of k."""
+    plan = native.plan_topk("float32", 3, 10_000, 5000, masked=True)
+    assert plan["algo"] == "sort"
+    merges = 2 * (4096 + 4096 + 1808) + 2 * (5000 + 1808) + 2 * 5000
+    assert plan["workspace"] == 2 * 480_000  # more than a sort's, as docs/topk.md states
+    assert plan["traffic"] == 3 * (10_000 * 4 + 5000 * 12 + 16 * (10_000 + 5000 + merges))
+    narrow = native.plan_topk("float32", 3, 10_000, 5000, masked=True, index_bits=32)
+    assert plan["traffic"] - narrow["traffic"] == 3 * 5000 * 4
+
+
 @pytest.mark.parametrize("rows, n, k, lanes", [(100_000, 100, 5, 1), (10**6, 256, 8, 2), (16_384, 256, 8, 4)])
 def test_few_or_long_rows_are_shared_by_more_lanes(
     native: ModuleType, rows: int, n: int, k: int, lanes: int

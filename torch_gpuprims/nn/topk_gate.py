@@ -1,5 +1,8 @@
 """topk_gate as a module."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from ..topk_gate import SCORING, topk_gate
@@ -11,8 +14,8 @@ class TopKGate(torch.nn.Module):
 
     Args:
         num_experts: keep a correction bias of that many experts as the buffer `bias`, float32 zeros at first.
-            It chooses and does not weigh, and has no gradient: whoever balances the load writes to it.
-            None: no bias.
+            It chooses and does not weigh, and has no gradient: whoever balances the load writes to it. It
+            keeps its dtype where the module's is changed: half(), to(torch.bfloat16). None: no bias.
 
     >>> gate = TopKGate(2, scoring="sigmoid", num_experts=4)
     >>> gate.bias += torch.tensor([1.0, 0.0, 0.0, 0.0])
@@ -45,6 +48,13 @@ class TopKGate(torch.nn.Module):
         self.scale = scale
         self.index_dtype = index_dtype
         self.register_buffer("bias", None if num_experts is None else torch.zeros(num_experts))
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "TopKGate":
+        bias = self.bias
+        super()._apply(fn, recurse)
+        if bias is not None and self.bias is not None and self.bias.dtype != bias.dtype:
+            self.bias = bias.to(self.bias.device)  # 16 bits would lose the small steps that balance the load
+        return self
 
     def forward(self, logits: torch.Tensor) -> Result:
         return topk_gate(
