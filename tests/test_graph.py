@@ -331,9 +331,9 @@ def test_sizes_and_devices_of_other_kinds_are_refused():
         with pytest.raises(ValueError, match=f"num_src must be an integer, got {wrong!r}"):
             Graph.from_csr(indptr, indices, wrong)
     assert Graph.from_csr(indptr, indices, np.int64(3)).num_src == 3
-    for wrong in (torch.float64, torch.ones(1)):
-        with pytest.raises(ValueError, match="device must be a torch.device or its name, got"):
-            Graph.from_csr(indptr, indices).to(wrong)
+    for other in (torch.float64, torch.ones(1)):
+        with pytest.raises(ValueError, match="device must be a torch"):
+            Graph.from_csr(indptr, indices).to(other)
     with pytest.raises(ValueError, match=r"reduce must be one of sum, mean, max, min, got \['sum'\]"):
         neighbor_aggregate(torch.rand(1, 1), Graph.from_csr(indptr, indices), None, ["sum"])
 

@@ -363,9 +363,7 @@ def test_a_matrix_that_is_not_coalesced_has_no_gradient(device):
     ends, x = torch.tensor([[0, 1, 1], [1, 0, 0]], device=device), torch.rand(2, 6, device=device)
     matrix = torch.sparse_coo_tensor(ends, torch.rand(3, device=device), (2, 2)).requires_grad_()
     layer = nn.SAGEConv(6, 4).to(device)
-    with pytest.raises(
-        RuntimeError, match=r"^SAGEConv: a sparse matrix that requires grad must be coalesced"
-    ):
+    with pytest.raises(RuntimeError, match=r"^SAGEConv: a sparse matrix that requires grad must"):
         layer(x, matrix)
     with torch.no_grad():
         assert torch.equal(layer(x, matrix), layer(x, matrix.detach()))
@@ -373,14 +371,10 @@ def test_a_matrix_that_is_not_coalesced_has_no_gradient(device):
 
 def test_neighbor_aggregation_says_what_cannot_be_a_graph(device):
     layer, x = nn.NeighborAggregation(), torch.rand(3, 6, device=device)
-    with pytest.raises(
-        ValueError, match="the matrix must be sparse_csr or sparse_coo and 2-D, got torch.spar"
-    ):
+    with pytest.raises(ValueError, match="the matrix must be sparse_csr or sparse_coo and 2-D, got"):
         layer(x, torch.eye(3, device=device).to_sparse_csc())
     for wrong in ([[0, 1], [1, 2]], None):
-        with pytest.raises(
-            TypeError, match="edges must be a Graph, an edge_index .* or a sparse matrix, got"
-        ):
+        with pytest.raises(TypeError, match=r"edges must be a Graph, an edge_index .* or a sparse matrix"):
             layer(x, wrong)
 
 

@@ -217,8 +217,9 @@ def accelerate(model: torch.nn.Module) -> Report:
 
     Returns the Report of what was replaced and what was left, and why. Calls stay as they were: edge_index is
     converted and kept while the tensor lives unchanged. A layer that occurs twice in the model is replaced by
-    one layer. Features must be [nodes, channels]: PyG's layers take a batch [.., nodes, channels] as well, ours
-    raise RuntimeError. A model that is itself such a layer cannot be replaced in place: use `replacement(model)`.
+    one layer. Features must be [nodes, channels]: PyG's layers take a batch [.., nodes, channels] as well,
+    ours raise RuntimeError. A model that is itself such a layer cannot be replaced in place: use
+    `replacement(model)`.
     """
     report = Report()
     made: dict[torch.nn.Module, torch.nn.Module] = {}

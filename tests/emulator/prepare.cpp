@@ -41,8 +41,7 @@ double aggregate(const Csr& csr, bool bad) {
   const PlanLayout at = plan_layout(csr.rows, csr.edges);
   std::vector<int64_t> plan(at.size);
   alignas(16) int flag[4];
-  const double took =
-      seconds([&] { launch_prepare(csr, flag, plan.data(), false, nullptr); });
+  const double took = seconds([&] { launch_prepare(csr, flag, plan.data(), false, nullptr); });
   if (flag[0] != (bad ? kBadOffsets : 0)) simt::fail("the flag of an aggregation is wrong");
   if (plan[0] > csr.edges / kHubDegree) simt::fail("more hubs than there may be");
   for (int64_t unit = at.starts; unit < at.hubs; ++unit)
@@ -51,8 +50,8 @@ double aggregate(const Csr& csr, bool bad) {
 }
 
 double attend(const Csr& csr, bool bad) {
-  const auto plan = attention::plan_rows(Dtype::f32, true, csr.rows, csr.edges, 1, 8, 8, false,
-                                         false, 132, true);
+  const auto plan =
+      attention::plan_rows(Dtype::f32, true, csr.rows, csr.edges, 1, 8, 8, false, false, 132, true);
   std::vector<int64_t> space(plan.space_bytes / 8 + 1);
   char* const base = reinterpret_cast<char*>(space.data());
   const attention::Hubs hubs{reinterpret_cast<int*>(base),
