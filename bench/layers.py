@@ -1,10 +1,11 @@
 """Whole layers beside PyTorch Geometric's: the cases "layer" of targets.json, with the peak of memory.
 
-    python -m bench attention [--cases GAT] [--compile] [--record]
+    python -m bench attention [--cases GAT] [--compile] [--edge-index] [--record]
 
-PyG is called with an edge_index, with its cache and a CSR matrix where it takes them, and with --compile also
-under torch.compile (minutes). Without torch_geometric ours is timed alone. Forward+backward is the gradient
-in every parameter and in x. Results are compared with PyG's.
+PyG is called with an edge_index, with its cache and a CSR matrix where it takes them; with --edge-index also
+with an EdgeIndex (sorted, its caches filled), and with --compile also under torch.compile (minutes). Without
+torch_geometric ours is timed alone. Forward+backward is the gradient in every parameter and in x. Results are
+compared with PyG's.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def call_of(layer: torch.nn.Module, x: torch.Tensor, edges: Any, backward: bool)
 
 def rivals(
     args: dict[str, Any], state: dict[str, Any], x: torch.Tensor, csr: tuple[torch.Tensor, torch.Tensor],
-    compiled: bool,
+    compiled: bool, wrapped: bool = False,
 ) -> dict[str, harness.Call]:  # fmt: skip
     """PyG's layer with the same parameters, as it may be called."""
     if pyg is None:
@@ -78,6 +79,11 @@ def rivals(
         matrix = torch.sparse_csr_tensor(indptr, indices.long(), ones, (nodes, nodes), check_invariants=False)
         cached = {"cached": True} if name == "GCNConv" else {}
         calls["PyG, CSR"] = make(matrix, **cached)
+    if wrapped:
+        from torch_geometric import EdgeIndex
+
+        sorted_edges = EdgeIndex(edge_index, sparse_size=(nodes, nodes), sort_order="col")
+        calls["PyG, EdgeIndex"] = make(sorted_edges.fill_cache_())
     if compiled:
         calls["PyG, compiled"] = make(edge_index, compiled=True)
     return calls
@@ -152,7 +158,7 @@ def run_cases(options: argparse.Namespace, results: harness.Results) -> bool:
         layer.prepare(graph)
         x = torch.randn(len(csr[0]) - 1, args["F"], device=options.device).requires_grad_(args["backward"])
         calls = {"ours": call_of(layer, x, graph, args["backward"])}
-        calls.update(rivals(args, layer.state_dict(), x, csr, options.compile))
+        calls.update(rivals(args, layer.state_dict(), x, csr, options.compile, options.edge_index))
         if "torch" in calls:
             wrong = differs(calls["ours"](), calls["torch"]())
             if wrong:
@@ -203,6 +209,7 @@ def main(argv: list[str]) -> None:
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
     parser.add_argument("--small", action="store_true", help="graphs of 1/1000 of the size, to try it out")
     parser.add_argument("--compile", action="store_true", help="PyG under torch.compile as well")
+    parser.add_argument("--edge-index", action="store_true", help="PyG with an EdgeIndex as well")
     parser.add_argument("--parts", action="store_true", help="the pieces of GATConv one by one")
     options = parser.parse_args(argv)
     if options.small and options.record:

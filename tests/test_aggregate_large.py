@@ -52,14 +52,15 @@ def test_more_than_2_31_messages_and_features(reduce):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", [2, 4])  # too few for the kernels of whole vectors, and enough
 @pytest.mark.parametrize("degree", [20, 40_000])
-def test_more_than_2_31_edges(degree):
-    """Offsets of 64 bits, of short rows and of hubs; 30 GB at the most, while the graph is made."""
+def test_more_than_2_31_edges(degree, columns):
+    """Offsets of 64 bits, of short rows and of hubs; 60 GB at the most, for the transpose."""
     rows, sources = -(-(2**31 + 100) // degree), 1000
     graph = even_graph(rows, degree, sources)
     assert graph.num_edges > 2**31 and graph.indptr.dtype == torch.int64
     assert graph.indices.dtype == torch.int32
-    x = (torch.arange(sources, device="cuda") % 100).float()[:, None].repeat(1, 2)  # sums below 2^24: exact
+    x = (torch.arange(sources, device="cuda") % 100).float()[:, None].repeat(1, columns)  # exact below 2^24
     x[:, 1] = 1
     out = neighbor_aggregate(x, graph)
     assert out[:, 1].eq(degree).all()
@@ -69,6 +70,16 @@ def test_more_than_2_31_edges(degree):
     assert torch.equal(out[picked, 0].long(), values.sum(1))
     most = neighbor_aggregate(x, graph, reduce="max")
     assert torch.equal(most[picked, 0].long(), values.amax(1))
+    if columns == 2:
+        return
+    x.requires_grad_()
+    neighbor_aggregate(x, graph).backward(torch.full_like(out, 2**-12))  # sums of it are exact, too
+    source = torch.arange(sources, device="cuda")
+    whole, rest = divmod(graph.num_edges, sources)
+    read = whole + (source < rest).long()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad[:, 0].double(), read.double() * 2**-12, rtol=1e-6, atol=0)
+    assert torch.equal(x.grad[:, 0], x.grad[:, -1])
 
 
 @pytest.mark.parametrize("name", ["rmat", "sbm"])

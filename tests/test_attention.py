@@ -312,3 +312,35 @@ def test_bias_of_16_bit_features_is_refused(device):
     x, a_src, *_ = terms(ends, graph, 2, 4, device, torch.bfloat16)
     with pytest.raises(RuntimeError, match="neighbor_attention: bias must be None where x is bfloat16"):
         attend(x, graph, (a_src, None, None), 0.2, 0.0, None, x[0])
+
+
+def test_second_derivatives_without_edges(device):
+    graph = Graph.from_coo(torch.empty(2, 0, dtype=torch.int64, device=device), 3)
+    x = torch.rand(3, 2, 4, dtype=torch.float64, device=device, requires_grad=True)
+    a = torch.rand(3, 2, dtype=torch.float64, device=device, requires_grad=True)
+    att = torch.rand(2, 4, dtype=torch.float64, device=device, requires_grad=True)
+    edge = torch.rand(0, 2, dtype=torch.float64, device=device)
+    outs = neighbor_attention(x, graph, a, a), gatv2_score(x, x, att, graph), edge_softmax(graph, edge)
+    assert [list(out.shape) for out in outs] == [[3, 2, 4], [0, 2], [0, 2]]
+    for out, inputs in zip(outs[:2], ((x, a), (x, att)), strict=True):
+        first = torch.autograd.grad(out.sin().sum(), inputs, create_graph=True)
+        for grad in torch.autograd.grad(sum(f.sin().sum() for f in first), inputs, allow_unused=True):
+            assert grad is None or grad.eq(0).all()
+
+
+def test_more_edges_than_32_bits_name_are_refused(device):
+    """By the gradient alone, before anything is read: its kernels keep an edge's id in 32 bits."""
+    edges = 2**32 - 1
+    x, lse = torch.rand(1, 1, 1, device=device), torch.rand(1, 1, device=device)
+    indptr = torch.tensor([0, edges], device=device)
+    indices = torch.zeros(1, dtype=torch.int32, device=device).expand(edges)
+    with pytest.raises(RuntimeError, match="must have fewer than 4294967295 edges, got 4294967295"):
+        torch.ops.gpuprims.neighbor_attention_grad(
+            x, None, x, lse, x, lse, None, None, None, indptr, indices, wanted=0
+        )
+    meta = [t.to("meta") for t in (x, lse, indptr)]
+    with pytest.raises(RuntimeError, match="must have fewer than 4294967295 edges, got 4294967295"):
+        torch.ops.gpuprims.neighbor_attention_grad(
+            meta[0], None, meta[0], meta[1], meta[0], meta[1], None, None, None, meta[2],
+            torch.empty(edges, dtype=torch.int32, device="meta"), wanted=0,
+        )  # fmt: skip

@@ -231,6 +231,48 @@ def test_aggregate_says_what_is_cut() -> None:
     assert "no row cut" in explain("neighbor_aggregate", torch.empty(2, 3), few)
 
 
+@pytest.mark.parametrize(
+    "features, weighted, reduce, words",
+    [
+        (1, False, "sum", "] sum -> narrow, 4-byte loads"),
+        (1, True, "sum", "] weighted sum -> row_stream, 4-byte loads"),
+        (64, False, "mean", "] mean -> vector_stream, 16-byte loads"),
+        (64, True, "sum", "] weighted sum -> row_stream, 16-byte loads"),
+        (64, False, "max", "] max -> row_stream, 16-byte loads"),
+        (17, False, "sum", "] sum -> row_stream, 4-byte loads"),
+    ],
+)
+def test_aggregate_names_the_kernel_of_the_call(
+    features: int, weighted: bool, reduce: str, words: str
+) -> None:
+    ends = torch.stack([torch.arange(400_000) % 20_000, torch.arange(400_000) // 20])  # not a small graph
+    graph, weight = Graph.from_coo(ends, 20_000), torch.ones(400_000) if weighted else None
+    assert words in explain("neighbor_aggregate", torch.empty(20_000, features), graph, weight, reduce)
+    wide = explain("neighbor_aggregate", torch.empty(20_000, 2, features), graph, torch.ones(400_000, 2))
+    assert wide.endswith("; 2 times, a head each") and "weighted sum" in wide
+    odd = torch.empty(20_000 * 64 + 1)[1:].view(
+        20_000, 64
+    )  # at an address that vectors cannot be loaded from
+    assert "sum -> row_stream, 4-byte loads" in explain("neighbor_aggregate", odd, graph)
+
+
+def test_aggregate_names_the_kernel_of_small_graphs() -> None:
+    assert "sum -> aggregate_small" in explain("neighbor_aggregate", torch.empty(3, 64), GRAPH)
+    assert "max -> row_stream" in explain("neighbor_aggregate", torch.empty(3, 64), GRAPH, reduce="max")
+
+
+def test_scores_of_edges_are_explained() -> None:
+    x, hub = torch.empty(3, 2, 8), Graph.from_coo(torch.zeros(2, 600, dtype=torch.int64), 3)
+    line = explain("edge_softmax", GRAPH, torch.empty(3, 2))
+    assert line.startswith("edge_softmax float32 [3 rows, 3 edges, 2 heads] -> softmax_rows, a warp a row")
+    assert "rows from 512 edges to" in explain("edge_softmax", hub, torch.empty(600))
+    line = explain("gatv2_score", x, x, torch.empty(2, 8), GRAPH)
+    assert line.startswith("gatv2_score float32 [3 rows, 3 edges, 2 heads, 8 channels] -> gatv2_rows")
+    assert "16-byte loads, no row cut" in line
+    line = explain("sddmm", torch.empty(3, 64), torch.empty(3, 64), GRAPH)
+    assert "sddmm float32 [3 rows, 3 edges, 64 features] -> sddmm_edges, 16-byte loads, 128 edges" in line
+
+
 def test_unknown_op() -> None:
     with pytest.raises(ValueError, match="no op named 'bogus'; there are approx_topk, argsort, "):
         explain("bogus", torch.empty(3))

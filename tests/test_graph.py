@@ -301,3 +301,73 @@ def test_add_self_loops(device):
     eye = torch.eye(3, device=device)
     assert neighbor_aggregate(eye, looped, weight).tolist() == [[9, 6, 0], [7, 5, 0], [0, 0, 9]]
     assert graph.add_self_loops()[1] is None
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "to", "pickle"])
+def test_copied_under_inference_mode_serves_training(how, device):
+    graph = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), 3)
+    with torch.inference_mode():
+        copied = pickle.loads(pickle.dumps(graph)) if how == "pickle" else copy.deepcopy(graph)
+        if how == "to":
+            copied = graph._mapped(lambda t: t.to("cpu", copy=True)) if device == "cpu" else graph.to(device)
+    x = torch.rand(3, 2, device=copied.device, requires_grad=True)
+    neighbor_aggregate(x, copied).sum().backward()
+    assert x.grad is not None and x.grad.eq(1).all()
+
+
+def test_a_deep_copy_shares_nothing_and_keeps_what_is_built(device):
+    graph = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]], device=device), 3).prepare(gcn_norm=True)
+    holder = copy.deepcopy([graph, graph])
+    assert holder[0] is holder[1] and holder[0]._transpose is not None
+    assert all(
+        a is not b and torch.equal(a, b) for a, b in zip(holder[0].csr[:2], graph.csr[:2], strict=True)
+    )
+    assert holder[0]._derived.keys() == graph._derived.keys()
+
+
+def test_sizes_and_devices_of_other_kinds_are_refused():
+    indptr, indices = torch.tensor([0, 1]), torch.tensor([0])
+    for wrong in (3.7, "3"):
+        with pytest.raises(ValueError, match=f"num_src must be an integer, got {wrong!r}"):
+            Graph.from_csr(indptr, indices, wrong)
+    assert Graph.from_csr(indptr, indices, np.int64(3)).num_src == 3
+    for other in (torch.float64, torch.ones(1)):
+        with pytest.raises(ValueError, match="device must be a torch"):
+            Graph.from_csr(indptr, indices).to(other)
+    with pytest.raises(ValueError, match=r"reduce must be one of sum, mean, max, min, got \['sum'\]"):
+        neighbor_aggregate(torch.rand(1, 1), Graph.from_csr(indptr, indices), None, ["sum"])
+
+
+def test_lazy_parts_are_waited_for_once(monkeypatch):
+    """They are used on every stream from then on."""
+    waited = []
+    monkeypatch.setattr(Graph, "_there", lambda self, part: waited.append(part) or part)
+    graph = Graph.from_coo(torch.tensor([[0, 1, 2], [1, 2, 0]]), 3)
+    graph.prepare()
+    assert len(waited) == 3  # walk, transpose, its walk
+    graph.prepare().add_self_loops()
+    assert len(waited) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_lazy_parts_are_ready_for_every_stream():
+    """One stream, kept busy, builds the transpose and the plans; another uses them at once."""
+    g = torch.Generator().manual_seed(0)
+    ends = torch.randint(50_000, (2, 800_000), generator=g).cuda()
+    x = torch.randint(-8, 8, (50_000, 16), generator=g).float().cuda()
+    want = neighbor_aggregate(x.requires_grad_(), Graph.from_coo(ends, 50_000))
+    want_grad = torch.autograd.grad(want.sum(), x)[0]
+    for _ in range(5):
+        graph = Graph.from_coo(ends, 50_000)
+        torch.cuda.synchronize()
+        first, second = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(200_000_000)
+            out = neighbor_aggregate(x, graph)
+        with torch.cuda.stream(second):
+            other = neighbor_aggregate(x, graph)
+            grad = torch.autograd.grad(other.sum(), x)[0]
+            second.synchronize()
+        first.synchronize()
+        assert torch.equal(out, want) and torch.equal(other, want) and torch.equal(grad, want_grad)

@@ -150,6 +150,12 @@ BAD = [
         "PNAConv: act must be a module or the name of one of torch.nn, got 'cube'",
     ),
     (lambda: nn.NeighborAggregation("median"), "NeighborAggregation: reduce must be one of"),
+    (
+        lambda: nn.NeighborAggregation(["sum"]),
+        r"NeighborAggregation: reduce must be one of .*, got \['sum'\]",
+    ),
+    (lambda: nn.PNAConv(6, 4, [], ["identity"], torch.ones(2)), r"PNAConv: aggregators must be among .*\[\]"),
+    (lambda: nn.PNAConv(6, 4, ["mean"], [], torch.ones(2)), r"PNAConv: scalers must be among .*\[\]"),
 ]
 
 
@@ -310,3 +316,72 @@ def test_attention_dropout_under_graph_capture():
                 runs.append(out.clone())
     assert torch.equal(runs[0], runs[2]) and torch.equal(runs[1], runs[3])
     assert not torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[4])
+
+
+def test_batches_of_features_are_refused(device):
+    """PyG aggregates over the last dimension but one: the first would silently pass for the nodes."""
+    ends = torch.randint(10, (2, 40), generator=torch.Generator().manual_seed(0)).to(device)
+    for batch in (32, 10):  # one of as many members as nodes fits every other check
+        x = torch.rand(batch, 10, 6, device=device)
+        for layer in [*layers(device)[:-1], nn.TopKPooling(6).to(device)]:
+            words = rf"^{type(layer).__name__}: x must have 2 dimensions \[nodes, channels\], got"
+            with pytest.raises(RuntimeError, match=f"{words} 3$"):
+                layer(x, ends)
+            with pytest.raises(RuntimeError, match=f"{words} 1$"):
+                layer(x[0, :, 0], ends)
+        for pair in ((x, x[0]), (x[0], x)):
+            with pytest.raises(RuntimeError, match="SAGEConv: x must have 2 dimensions"):
+                nn.SAGEConv(6, 4).to(device)(pair, ends)
+        for pool in (nn.global_add_pool, nn.global_mean_pool, nn.global_max_pool):
+            with pytest.raises(RuntimeError, match="global pooling: x must have 1 or 2 dimensions"):
+                pool(x, None)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_a_sparse_matrix_gets_its_gradient(layout, device):
+    g = torch.Generator().manual_seed(0)
+    dense = torch.rand(9, 9, generator=g) * (torch.rand(9, 9, generator=g) < 0.4)
+    x = torch.rand(9, 6, generator=g).to(device)
+    rows, columns = dense.nonzero().t().to(device)
+    made = [
+        nn.GCNConv(6, 4), nn.SAGEConv(6, 4, aggr="sum"), nn.GINConv(torch.nn.Linear(6, 4)),
+        nn.NeighborAggregation("sum"),
+    ]  # fmt: skip
+    for layer in (layer.to(device) for layer in made):
+        matrix = dense.to(device).to_sparse_coo().coalesce()
+        matrix = (matrix if layout == "coo" else matrix.to_sparse_csr()).requires_grad_()
+        weight = dense.to(device)[rows, columns].requires_grad_()
+        layer(x, matrix).sin().sum().backward()
+        if isinstance(layer, (nn.GCNConv, nn.NeighborAggregation)):
+            layer(x, Graph.from_coo((columns, rows), 9), weight).sin().sum().backward()
+            assert matrix.grad is not None and weight.grad is not None
+            torch.testing.assert_close(matrix.grad.to_dense()[rows, columns], weight.grad)
+        assert matrix.grad is not None and matrix.grad.to_dense().count_nonzero() > 0
+
+
+def test_a_matrix_that_is_not_coalesced_has_no_gradient(device):
+    ends, x = torch.tensor([[0, 1, 1], [1, 0, 0]], device=device), torch.rand(2, 6, device=device)
+    matrix = torch.sparse_coo_tensor(ends, torch.rand(3, device=device), (2, 2)).requires_grad_()
+    layer = nn.SAGEConv(6, 4).to(device)
+    with pytest.raises(RuntimeError, match=r"^SAGEConv: a sparse matrix that requires grad must"):
+        layer(x, matrix)
+    with torch.no_grad():
+        assert torch.equal(layer(x, matrix), layer(x, matrix.detach()))
+
+
+def test_neighbor_aggregation_says_what_cannot_be_a_graph(device):
+    layer, x = nn.NeighborAggregation(), torch.rand(3, 6, device=device)
+    with pytest.raises(ValueError, match="the matrix must be sparse_csr or sparse_coo and 2-D, got"):
+        layer(x, torch.eye(3, device=device).to_sparse_csc())
+    for wrong in ([[0, 1], [1, 2]], None):
+        with pytest.raises(TypeError, match=r"edges must be a Graph, an edge_index .* or a sparse matrix"):
+            layer(x, wrong)
+
+
+def test_global_max_pool_without_a_batch_is_that_of_one_graph(device):
+    x = torch.tensor([[1.0, 2.0], [1.0, 3.0], [0.0, 3.0]], device=device, requires_grad=True)
+    grads = [
+        torch.autograd.grad(nn.global_max_pool(x, batch).sum(), x)[0]
+        for batch in (None, torch.zeros(3, dtype=torch.int64, device=device))
+    ]
+    assert torch.equal(grads[0], grads[1]) and grads[0].tolist() == [[1, 0], [0, 1], [0, 0]]

@@ -152,3 +152,71 @@ def test_aggregation_by_ptr_dim_and_nothing(device):
     assert aggregate(x[:, :0], index[:0], dim_size=2).eq(0).all()
     with pytest.raises(ValueError, match="reduce must be one of"):
         pyg.NeighborAggregation("median")
+
+
+def test_accelerate_leaves_layers_whose_parts_have_hooks():
+    model = torch.nn.ModuleDict({
+        "gcn": geometric.GCNConv(4, 4), "sage": geometric.SAGEConv(4, 4),
+        "gin": geometric.GINConv(torch.nn.Linear(4, 4)),
+    })  # fmt: skip
+    model["gcn"].lin.register_forward_hook(lambda *_: None)
+    model["sage"].lin_l.register_forward_pre_hook(lambda *_: None)
+    model["gin"].nn.register_forward_hook(lambda *_: None)  # that module stays
+    report = pyg.accelerate(model)
+    assert report.left == [
+        ("gcn", "GCNConv", "its lin has hooks"), ("sage", "SAGEConv", "its lin_l has hooks"),
+    ]  # fmt: skip
+    assert report.replaced == [("gin", "GINConv")] and model["gin"].nn._forward_hooks
+
+
+def test_accelerate_leaves_modes_as_they_are():
+    frozen = torch.nn.BatchNorm1d(4)
+    hidden = torch.nn.Sequential(torch.nn.Linear(4, 4), frozen)
+    model = torch.nn.Sequential(geometric.GINConv(hidden), geometric.GATConv(4, 4).eval())
+    frozen.eval()
+    model[1].lin.train()
+    assert len(pyg.accelerate(model).replaced) == 2
+    assert model[0].training and hidden.training and not frozen.training
+    assert not model[1].training and model[1].lin.training
+
+
+def test_changes_of_an_edge_index_are_noticed(device):
+    """EdgeIndex wraps a tensor: the wrapper's own version does not tell."""
+    from torch_geometric import EdgeIndex, Index
+
+    plain = torch.tensor([[0, 1, 2], [1, 2, 0]], device=device)
+    x, conv = torch.randn(4, 6, device=device), nn.SAGEConv(6, 4).to(device)
+    wrapped = EdgeIndex(plain)
+    before = conv(x, wrapped)
+    assert torch.equal(conv(x, EdgeIndex(plain)), before)
+    plain[1] = 3
+    after = conv(x, wrapped)
+    assert not torch.equal(after, before) and torch.equal(after, conv(x, plain.clone()))
+    names, aggregate = torch.tensor([0, 1, 1, 3], device=device), pyg.NeighborAggregation("sum")
+    index = Index(names)
+    before = aggregate(x, index, dim_size=4)
+    names[0] = 2
+    assert not torch.equal(aggregate(x, index, dim_size=4), before)
+
+
+def test_gcn_norm_of_odd_degrees_is_pyg_s(device):
+    """Degrees that are negative or NaN, and those that are 0."""
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+    ends = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 4]], device=device)
+    for values in ([1.0, -2.0, 0.0, float("nan"), 1.0], [-0.5, 0.5, 1.0, 2.0, -1.0]):
+        weight = torch.tensor(values, device=device)
+        for loops in (False, True):
+            graph, ours = nn._edges.Graph.from_coo(ends, 5).gcn_norm(weight, add_self_loops=loops)
+            index, theirs = gcn_norm(ends, weight, 5, add_self_loops=loops)
+            dense = torch.zeros(2, 5, 5, device=device)
+            dense[0, graph.indices.long(), graph.destinations().long()] = ours
+            if not loops:  # in the order in which edges were given
+                dense[0] = 0
+                dense[0, ends[0], ends[1]] = ours
+            dense[1, index[0], index[1]] = theirs
+            torch.testing.assert_close(dense[0], dense[1], equal_nan=True)
+    weight = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0], device=device, requires_grad=True)
+    graph = nn._edges.Graph.from_coo(ends, 5)
+    graph.gcn_norm(weight, add_self_loops=False)[1].sum().backward()
+    assert weight.grad is not None and weight.grad.isfinite().all()

@@ -146,12 +146,32 @@ def _topk_gate(
     return _text(library.gpuprims_explain_topk_gate, dtype, *sizes, bias is not None) + where
 
 
-def _neighbor_aggregate(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) -> str:
+def _row_place(x: torch.Tensor) -> tuple[Any, Any]:
+    """The address of the rows of x [rows, ...] and the bytes between them, as an op that copies rows that are
+    not dense reads them."""
+    if x.dim() != 2 or not (x.shape[1] <= 1 or x.stride(1) == 1):
+        return ctypes.c_int64(0), ctypes.c_int64(x[:1].numel() * x.element_size())
+    known = x.device.type != "meta" and not isinstance(x, torch._subclasses.FakeTensor)
+    stride = x.stride(0) * x.element_size() if x.shape[0] > 1 else 0
+    return ctypes.c_int64(x.data_ptr() if known else 0), ctypes.c_int64(stride)
+
+
+def _neighbor_aggregate(
+    x: torch.Tensor, graph: Any, edge_weight: torch.Tensor | None = None, reduce: str = "sum"
+) -> str:
+    if edge_weight is not None and edge_weight.dim() == 2 and x.dim() > 2:  # a call a head
+        heads = x.shape[1]
+        if heads == 0:
+            return "neighbor_aggregate: no heads, nothing to launch"
+        one = _neighbor_aggregate(x[:, 0], graph, edge_weight[:, 0], reduce)
+        return f"{one}; {heads} times, a head each"
     features = math.prod(x.shape[1:])
     count, where = _multiprocessors(x)
     sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, features))
     dtype = _DTYPES.index(x.dtype)
-    numbers = (graph.promises, count, ctypes.c_int64(graph.num_src), graph._order is not None)
+    code = ("sum", "mean", "max", "min").index(reduce)
+    call = (code, edge_weight is not None, graph.indices.dtype == torch.int64, *_row_place(x))
+    numbers = (graph.promises, count, ctypes.c_int64(graph.num_src), graph._order is not None, *call)
     text = _text(library.gpuprims_explain_aggregate, dtype, *sizes, *numbers)
     return f"{text}; {graph.schedule}{where}"
 
@@ -161,6 +181,36 @@ def _neighbor_attention(x: torch.Tensor, graph: Any, *args: Any, **kwargs: Any) 
     sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, x.shape[1], x.shape[2]))
     dtype = _DTYPES.index(x.dtype)
     return _text(library.gpuprims_explain_attention, dtype, *sizes, graph.promises, count) + where
+
+
+def _sddmm(a: torch.Tensor, b: torch.Tensor, graph: Any) -> str:
+    _, where = _multiprocessors(a)
+    sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, a.shape[1]))
+    # Any misalignment of either counts for both.
+    places = zip(_row_place(a), _row_place(b), strict=True)
+    both = [ctypes.c_int64(mine.value | theirs.value) for mine, theirs in places]
+    text = _text(library.gpuprims_explain_sddmm, _DTYPES.index(a.dtype), *sizes, graph.promises, *both)
+    return text + where
+
+
+def _edge_softmax(graph: Any, scores: torch.Tensor) -> str:
+    heads = 1 if scores.dim() == 1 else scores.shape[1]
+    return _scores(scores, graph, heads, -1, False)
+
+
+def _gatv2_score(
+    x_src: torch.Tensor, x_dst: torch.Tensor, att: torch.Tensor, graph: Any, *args: Any, **kwargs: Any
+) -> str:
+    every = (x_src, x_dst, att, *[t for t in (*args, kwargs.get("edge")) if isinstance(t, torch.Tensor)])
+    aligned = all(t.device.type == "meta" or t.data_ptr() % 16 == 0 for t in every)
+    return _scores(x_src, graph, x_src.shape[1], x_src.shape[2], aligned)
+
+
+def _scores(x: torch.Tensor, graph: Any, heads: int, channels: int, aligned: bool) -> str:
+    count, where = _multiprocessors(x)
+    sizes = map(ctypes.c_int64, (graph.num_dst, graph.num_edges, heads, channels))
+    numbers = (_DTYPES.index(x.dtype), *sizes, aligned, graph.promises, count)
+    return _text(library.gpuprims_explain_scores, *numbers) + where
 
 
 def _segment_topk(values: torch.Tensor, indptr: Any, k: Any, *, max_k: Any = None, **kwargs: Any) -> str:
@@ -288,10 +338,13 @@ def _reorder(name: str) -> Callable[..., str]:
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "argsort": _sorting("argsort", False, True),
+    "edge_softmax": _edge_softmax,
+    "gatv2_score": _gatv2_score,
     "neighbor_aggregate": _neighbor_aggregate,
     "neighbor_attention": _neighbor_attention,
     "pack_rows": _reorder("pack_rows"),
     "reduce": _reduce,
+    "sddmm": _sddmm,
     "segment_reduce": _segment_reduce,
     "segment_sort": _segment_sort,
     "segment_topk": _segment_topk,

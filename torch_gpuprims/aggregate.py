@@ -56,7 +56,7 @@ def neighbor_aggregate(
             [5.],
             [2.]])
     """
-    code = REDUCE.get(reduce)
+    code = REDUCE.get(reduce) if isinstance(reduce, str) else None
     if code is None:
         raise ValueError(f"neighbor_aggregate: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}")
     if not isinstance(graph, Graph):
@@ -91,7 +91,7 @@ def neighbor_aggregate(
     except RuntimeError as error:
         reraise(error, "neighbor_aggregate", edge_weight=edge_weight)
     if _explain.enabled:
-        _explain.log("neighbor_aggregate", x, graph)
+        _explain.log("neighbor_aggregate", x, graph, edge_weight, reduce)
     return out if dims == 2 else out.reshape(out.shape[0], *x.shape[1:])
 
 

@@ -41,7 +41,9 @@ def gcn_norm(
         weight = looped
     # As PyG: sources and destinations are scaled by the degree of destinations.
     degree = neighbor_aggregate(weight.new_ones((graph.num_src, 1)), graph, weight).squeeze(1)
-    scale = torch.where(degree > 0, degree, 1.0) ** -0.5 * (degree > 0)
+    # A negative or NaN degree makes NaN there, too. The gradient of a node without edges stays finite.
+    none = degree == 0
+    scale = degree.masked_fill(none, 1.0).pow(-0.5).masked_fill(none, 0.0)
     source, destination = graph.indices.long(), graph.destinations().long()
     if graph.edge_ids is not None:  # to the order of the weights
         source = torch.empty_like(source).scatter_(0, graph.edge_ids.long(), source)

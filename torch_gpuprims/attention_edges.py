@@ -1,5 +1,6 @@
 """What the gradients of the attention ops share: edges by id, dropout, and rules for autograd and vmap."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class EdgeView:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """[edges, ...] by id -> [rows, ...]: neighbor_aggregate over the graph in which edges are sources."""
-        flat = values.reshape(values.shape[0], values[:1].numel() if values.shape[0] else 0)
+        flat = values.reshape(values.shape[0], math.prod(values.shape[1:]))
         total = aggregate(flat, None, self.csr, self.transpose, SUM, False, 0)[0]
         return total.reshape(self.rows, *values.shape[1:])
 

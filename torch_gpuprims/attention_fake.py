@@ -125,6 +125,7 @@ def _(
     csr, transpose = (indptr, indices, edge_ids), (t_indptr, t_indices, t_edge_ids)
     _terms(op, x, a_src, a_dst, a_edge, seed, csr, transpose, dropout, bias)
     rows, heads, edges = indptr.shape[0] - 1, x.shape[1], indices.shape[0]
+    _check(edges < 2**32 - 1, f"{op}: the graph must have fewer than 4294967295 edges, got {edges}")
     shape, what = (rows, heads, x.shape[2]), "(destinations, heads, channels)"
     _like(op, "grad", grad, shape, what, x)
     _like(op, "out", out, shape, what, x)

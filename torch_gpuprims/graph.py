@@ -1,8 +1,9 @@
 """Graph: who reads whom, as CSR by destination; validated once, with its transpose built once."""
 
+import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,8 +14,9 @@ from .aggregate_csr import check_data, check_vector, fail, index_dtype, max_degr
 from .aggregate_plan import HUB_DEGREE as _HUB_DEGREE
 from .aggregate_plan import LONG_DEGREE as _LONG_DEGREE
 from .aggregate_plan import Walk, walk_of
-from .graph_build import GraphBuilders
+from .graph_build import GraphBuilders, _size
 
+T = TypeVar("T")
 #: Bits of promises. Those about rows of the transpose are twice those about rows.
 _CHECKED, _NO_HUBS, _NO_LONG = 1, 2, 8
 
@@ -48,9 +50,8 @@ class Graph(GraphBuilders):
         rows, edges = len(indptr) - 1, len(indices)
         if rows < 0:
             fail("indptr must have at least 1 element, got 0")
-        num_src = rows if num_src is None else int(num_src)
-        if num_src < 0:
-            fail(f"num_src must not be negative, got {num_src}")
+        given = _size("num_src", num_src)
+        num_src = rows if given is None else given
         if edge_ids is not None:
             check_vector("edge_ids", edge_ids, indptr.device)
             if len(edge_ids) != edges:
@@ -130,7 +131,7 @@ class Graph(GraphBuilders):
             self._may_build("the transpose", "prepare()")
             with self._lock, torch.inference_mode(False), torch.no_grad():
                 if self._transpose is None:
-                    self._transpose = self._build_transpose()
+                    self._transpose = self._there(self._build_transpose())
         return self._transpose
 
     def transpose_for(self, *tensors: torch.Tensor | None) -> Walk | None:
@@ -156,7 +157,7 @@ class Graph(GraphBuilders):
         self._may_build("the schedule", "prepare()")
         with self._lock, torch.inference_mode(False), torch.no_grad():
             if self._walk is None:
-                self._walk = walk_of(self.csr, self._order)
+                self._walk = self._there(walk_of(self.csr, self._order))
         return self._walk
 
     def _make_t_walk(self) -> Walk:
@@ -168,7 +169,7 @@ class Graph(GraphBuilders):
             if self._t_walk is None:
                 # A node's sources and destinations lie in the same community.
                 same = self._order is not None and len(self._order) == self.num_src
-                self._t_walk = walk_of(transpose, self._order if same else None)
+                self._t_walk = self._there(walk_of(transpose, self._order if same else None))
         return self._t_walk
 
     def _build_transpose(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -188,13 +189,20 @@ class Graph(GraphBuilders):
         if self._building_is_seen():
             fail(f"{what} is not built: call graph.{how} before tracing or capture")
 
+    def _there(self, part: T) -> T:
+        """A part that was just built, once the device has made it: every stream and thread may use it from
+        now on, and nothing orders them after the stream that built it."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        return part
+
     def _lazy(self, key: Any, what: str, build: Callable[[], Any]) -> Any:
         """An entry of `_derived`, built once."""
         if key not in self._derived:
             self._may_build(what, "prepare(gcn_norm=True)")
             with self._lock, torch.inference_mode(False), torch.no_grad():
                 if key not in self._derived:
-                    self._derived[key] = build()
+                    self._derived[key] = self._there(build())
         return self._derived[key]
 
     def prepare(self, gcn_norm: bool = False) -> "Graph":
@@ -330,15 +338,23 @@ class Graph(GraphBuilders):
         def each(tensors: tuple[Any, ...] | None) -> Any:
             return None if tensors is None else tuple(None if t is None else move(t) for t in tensors)
 
-        graph = Graph._of(each(self.csr), each(self._transpose), self._num_src, self.promises)
-        graph._order = None if self._order is None else move(self._order)
-        graph.schedule = self.schedule
-        for key, derived in self._derived.items():
-            graph._derived[key] = derived[0]._mapped(move), None if derived[1] is None else move(derived[1])
+        with torch.inference_mode(False):  # as in __init__: gradients go through these tensors later
+            graph = Graph._of(each(self.csr), each(self._transpose), self._num_src, self.promises)
+            graph._order = None if self._order is None else move(self._order)
+            graph.schedule = self.schedule
+            for key, (derived, rest) in list(self._derived.items()):
+                graph._derived[key] = derived._mapped(move), None if rest is None else move(rest)
         return graph
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
+        return self._mapped(lambda t: copy.deepcopy(t, memo))
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Graph":
         """The graph on another device, with the parts that are built; itself where it is there already."""
+        try:
+            device = torch.device(device)
+        except TypeError:
+            fail(f"device must be a torch.device or its name, got {device!r}")
         if self.indptr.to(device, non_blocking=non_blocking) is self.indptr:
             return self
         return self._mapped(lambda t: t.to(device, non_blocking=non_blocking))
@@ -351,7 +367,12 @@ class Graph(GraphBuilders):
         return self.csr, self._transpose, self._num_src, self.promises, self._order, self.schedule
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        csr, transpose, num_src, promises, order, schedule = state
+        *tensors, num_src, promises, order, schedule = state
+        with torch.inference_mode(False):  # what is loaded under inference_mode could not train
+            csr, transpose, (order,) = (
+                part and tuple(t.clone() if t is not None and t.is_inference() else t for t in part)
+                for part in (*tensors, (order,))
+            )
         self._set(csr, transpose, num_src, promises)
         self._order, self.schedule = order, schedule
 

@@ -157,16 +157,23 @@ def _check_common(old: Any) -> None:
     channels = getattr(old, "in_channels", 1)
     sizes = channels if isinstance(channels, (tuple, list)) else (channels,)
     _need(all(size > 0 for size in sizes), "sizes that the first call will tell: call the model once")
-    hooks = [
-        getattr(old, name, None)
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    ]
-    hooks += [value for name, value in vars(old).items() if name.endswith("_hooks") and "propagate" in name]
+    hooks = [value for name, value in vars(old).items() if name.endswith("_hooks") and "propagate" in name]
     _need(not any(hooks), "it has hooks")
 
 
-def _adopt(old: torch.nn.Module, new: torch.nn.Module) -> None:
-    """Give `new` the parameter and buffer objects of `old`: optimizers and state_dict keep working."""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _check_hooks(old: torch.nn.Module, shared: set[torch.nn.Module]) -> None:
+    """Those of a module that goes would be lost; one that `new` took over keeps its own."""
+    for path, module in old.named_modules():
+        if module not in shared and any(getattr(module, name, None) for name in _HOOKS):
+            raise Unsupported(f"its {path} has hooks" if path else "it has hooks")
+
+
+def _adopt(old: torch.nn.Module, new: torch.nn.Module, shared: set[torch.nn.Module]) -> None:
+    """Give `new` the parameter and buffer objects of `old`: optimizers and state_dict keep working; and its
+    modes, where modules are not the same ones."""
 
     def holder(path: str) -> tuple[torch.nn.Module, str]:
         *folders, name = path.split(".")
@@ -181,7 +188,10 @@ def _adopt(old: torch.nn.Module, new: torch.nn.Module) -> None:
         kind = module._parameters if isinstance(tensor, torch.nn.Parameter) else module._buffers
         _need(name in kind, "its parameters have other names")
         kind[name] = tensor  # type: ignore[assignment]
-    new.train(old.training)
+    modes = {path: module.training for path, module in old.named_modules()}
+    for path, module in new.named_modules():
+        if module not in shared:
+            module.training = modes.get(path, old.training)
 
 
 def replacement(old: torch.nn.Module) -> torch.nn.Module:
@@ -195,7 +205,9 @@ def replacement(old: torch.nn.Module) -> torch.nn.Module:
             new = make(old)
     except ValueError as error:
         raise Unsupported(str(error)) from None
-    _adopt(old, new)
+    shared = set(old.modules()) & set(new.modules())  # GINConv's nn, activations
+    _check_hooks(old, shared)
+    _adopt(old, new, shared)
     return new
 
 
@@ -205,7 +217,9 @@ def accelerate(model: torch.nn.Module) -> Report:
 
     Returns the Report of what was replaced and what was left, and why. Calls stay as they were: edge_index is
     converted and kept while the tensor lives unchanged. A layer that occurs twice in the model is replaced by
-    one layer. A model that is itself such a layer cannot be replaced in place: use `replacement(model)`.
+    one layer. Features must be [nodes, channels]: PyG's layers take a batch [.., nodes, channels] as well,
+    ours raise RuntimeError. A model that is itself such a layer cannot be replaced in place: use
+    `replacement(model)`.
     """
     report = Report()
     made: dict[torch.nn.Module, torch.nn.Module] = {}
@@ -239,7 +253,7 @@ class NeighborAggregation(Aggregation):
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()
         reduce = "sum" if reduce == "add" else reduce
-        if reduce not in REDUCE:
+        if not isinstance(reduce, str) or reduce not in REDUCE:
             raise ValueError(
                 f"NeighborAggregation: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}"
             )

@@ -24,18 +24,27 @@ __global__ void __launch_bounds__(256)
       continue;
     }
     if (!plan) continue;
+    const bool hub = row > 0 && begin - before >= kHubDegree;
+    // Where indptr decreases somewhere rows overlap: together their units would be far more than
+    // there are. Hubs, whose units are many, take theirs of as many edges as the graph has: the
+    // header's second number counts them.
+    if (hub) {
+      const auto length = static_cast<unsigned long long>(begin - before);
+      const auto taken = atomicAdd(reinterpret_cast<unsigned long long*>(plan) + 1, length);
+      if (taken + length > static_cast<unsigned long long>(csr.edges)) {
+        bad = kBadOffsets;
+        continue;
+      }
+    }
     // The units whose first row this one is: those after the row before, up to its own.
     const int64_t from = row > 0 ? (before + kRowCost * (row - 1)) / kUnit + 1 : 0;
     const int64_t to = row < csr.rows ? (begin + kRowCost * row) / kUnit : units;
     for (int64_t unit = from; unit <= to; ++unit) plan[at.starts + unit] = row;
-    if (row > 0 && begin - before >= kHubDegree) {
+    if (hub) {
       // The order of hubs in the list differs from run to run; the results do not depend on it.
       const auto slot =
           static_cast<int64_t>(atomicAdd(reinterpret_cast<unsigned long long*>(plan), 1ull));
-      if (slot < csr.edges / kHubDegree)
-        plan[at.hubs + slot] = row - 1;
-      else
-        bad = kBadOffsets;  // rows overlap: indptr decreases somewhere
+      if (slot < csr.edges / kHubDegree) plan[at.hubs + slot] = row - 1;
     }
   }
   if (check_ids) {

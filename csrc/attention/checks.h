@@ -106,6 +106,8 @@ inline void check_attention_grad(const Tensor& grad, const MaybeTensor& grad_lse
                                  const MaybeTensor& positive, const MaybeTensor& bias) {
   constexpr auto op = "neighbor_attention_grad";
   check_attention(op, x, terms, g, dropout, bias);
+  check(g.edges() < UINT32_MAX, op, ": the graph must have fewer than ", UINT32_MAX, " edges, got ",
+        g.edges());  // kernels keep an edge's id in 32 bits
   const auto what = "(destinations, heads, channels)";
   check_like(op, "grad", grad, {g.rows(), x.size(1), x.size(2)}, what, x, "x");
   check_like(op, "out", out, {g.rows(), x.size(1), x.size(2)}, what, x, "x");

@@ -36,3 +36,37 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_attentio
       kWarps * 32, hubs, static_cast<double>(p.space_bytes) / 1e6,
       static_cast<double>(edges) * static_cast<double>(heads * channels * bytes) / 1e6);
 }
+
+// The same of edge_softmax (channels < 0) and gatv2_score, which take the graph a warp a row.
+extern "C" __attribute__((visibility("default"))) void gpuprims_explain_scores(
+    int dtype, int64_t rows, int64_t edges, int64_t heads, int64_t channels, int aligned,
+    int promises, int sms, char* text, int64_t size) {
+  using namespace gpuprims::attention;
+  using gpuprims::dtype_bytes;
+  const auto type = static_cast<gpuprims::Dtype>(dtype);
+  const int64_t bytes = dtype_bytes(type);
+  const bool softmax = channels < 0;
+  const bool vector = !softmax && aligned && channels > 0 && channels * bytes % kLaneBytes == 0;
+  const Plan p = softmax ? plan_rows(type, false, rows, edges, heads, 1, 0, promises & 1,
+                                     promises & 8, sms, false)
+                         : plan_rows(type, vector, rows, edges, heads, channels, 0, promises & 1,
+                                     (promises & 8) || channels == 0, sms, false);
+  char hubs[80] = "no row cut";
+  if (p.hub_blocks > 0)
+    std::snprintf(hubs, sizeof hubs, "rows from %lld edges to %d blocks of hubs",
+                  static_cast<long long>(kHubDegree), p.hub_blocks);
+  char shape[64] = "";
+  if (!softmax)
+    std::snprintf(shape, sizeof shape, ", %lld channels", static_cast<long long>(channels));
+  std::snprintf(
+      text, static_cast<size_t>(size),
+      "%s %s [%lld rows, %lld edges, %lld heads%s] -> %s, a warp a row, %lld-byte loads, %s, "
+      "workspace %.3f MB, reads %.3f MB",
+      softmax ? "edge_softmax" : "gatv2_score", dtype_name(type), static_cast<long long>(rows),
+      static_cast<long long>(edges), static_cast<long long>(heads), shape,
+      softmax ? "softmax_rows" : "gatv2_rows",
+      static_cast<long long>(vector && bytes < 8 ? kLaneBytes : bytes), hubs,
+      static_cast<double>(p.space_bytes) / 1e6,
+      static_cast<double>(edges) * static_cast<double>(heads * bytes) *
+          static_cast<double>(softmax ? 1 : 2 * channels) / 1e6);
+}

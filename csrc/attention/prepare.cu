@@ -21,6 +21,17 @@ __global__ void __launch_bounds__(256)
       bad = kBadOffsets;
       continue;
     }
+    int64_t chunks = 0, at = 0;
+    if (hubs.capacity > 0 && end - begin >= kHubDegree) {
+      // The order of hubs in the list differs from run to run; the results do not depend on it.
+      chunks = (end - begin) / kChunk;
+      at = static_cast<int64_t>(atomicAdd(hubs.count, static_cast<unsigned long long>(chunks)));
+      if (at + chunks > hubs.capacity) {
+        // Rows overlap: indptr decreases somewhere. Their runs would be far more than there are.
+        bad = kBadOffsets;
+        continue;
+      }
+    }
     if (hubs.starts) {  // of the runs that begin at this row's end or before, but after its start
       const int64_t after = (begin + kRowCost * row) / hubs.run_work + 1;
       const int64_t upto =
@@ -28,17 +39,7 @@ __global__ void __launch_bounds__(256)
       for (int64_t run = after; run <= upto && run <= hubs.runs; ++run) hubs.starts[run] = row + 1;
       if (row == 0) hubs.starts[0] = 0;
     }
-    if (hubs.capacity > 0 && end - begin >= kHubDegree) {
-      // The order of hubs in the list differs from run to run; the results do not depend on it.
-      const int64_t chunks = (end - begin) / kChunk;
-      const int64_t at =
-          static_cast<int64_t>(atomicAdd(hubs.count, static_cast<unsigned long long>(chunks)));
-      if (at + chunks > hubs.capacity)
-        bad = kBadOffsets;  // rows overlap: indptr decreases somewhere
-      else
-        for (int64_t number = 0; number < chunks; ++number)
-          hubs.chunks[at + number] = {row, number};
-    }
+    for (int64_t number = 0; number < chunks; ++number) hubs.chunks[at + number] = {row, number};
   }
   for (int64_t edge = thread; check_ids && edge < csr.edges; edge += threads) {
     if (csr.indices && static_cast<uint64_t>(load_int(csr.indices, csr.wide_indices, edge)) >=

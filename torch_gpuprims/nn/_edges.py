@@ -26,6 +26,8 @@ def cached(edges: torch.Tensor, what: Hashable, build: Callable[[], T]) -> T:
     every caller. A tensor made under inference_mode has no version that would tell of changes: nothing is
     kept.
     """
+    if hasattr(edges, "as_tensor"):  # PyG's EdgeIndex: what changes is the tensor that it wraps
+        edges = edges.as_tensor()
     if torch.compiler.is_compiling():
         fail("an edge_index cannot be converted while tracing: make a Graph of it first")
     if edges.is_inference():
@@ -85,20 +87,38 @@ def as_graph(edges: Edges, num_src: int, num_dst: int | None = None) -> Graph:
     return cached(edges, sizes, build)
 
 
-def values_of(edges: Edges, like: torch.Tensor) -> torch.Tensor | None:
+def values_of(layer: torch.nn.Module, edges: Edges, like: torch.Tensor) -> torch.Tensor | None:
     """The weights that a sparse matrix gives its edges, in the order of its Graph and the dtype of `like`;
     None where all are 1 (looked at once), and for a Graph or an edge_index, which have none."""
     if isinstance(edges, Graph) or edges.layout == torch.strided:
         return None
-    values = edges.values() if edges.layout == torch.sparse_csr else edges._values()
+    # A Graph of a matrix that is not coalesced has an edge for each of its entries, but coalescing alone is
+    # differentiable.
+    whole = edges.layout == torch.sparse_csr or edges.is_coalesced()
+    if not whole and edges.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError(f"{type(layer).__name__}: a sparse matrix that requires grad must be coalesced")
+    values = edges.values() if whole else edges._values()
     if not values.requires_grad and cached(edges, "all 1", lambda: bool(values.eq(1).all())):
         return None
     return values.to(like.dtype)
 
 
-def ends_of(x: Any, size: tuple[int, int] | None) -> tuple[Any, Any, int, int]:
+def check_matrix(layer: torch.nn.Module, x: torch.Tensor) -> None:
+    """PyG takes batches [.., nodes, channels] too; here the first dimension would pass for the nodes."""
+    if x.dim() != 2:
+        raise RuntimeError(
+            f"{type(layer).__name__}: x must have 2 dimensions [nodes, channels], got {x.dim()}"
+        )
+
+
+def ends_of(
+    layer: torch.nn.Module, x: Any, size: tuple[int, int] | None
+) -> tuple[Any, Any, int, int]:  # fmt: skip
     """(x_src, x_dst, num_src, num_dst) of x or (x_src, x_dst), where x_dst may be None, as in PyG."""
     x_src, x_dst = x if isinstance(x, (tuple, list)) else (x, x)
+    check_matrix(layer, x_src)
+    if x_dst is not None and x_dst is not x_src:
+        check_matrix(layer, x_dst)
     num_src = x_src.shape[0]
     num_dst = num_src if x_dst is None else x_dst.shape[0]
     if size is not None:

@@ -19,7 +19,7 @@ class NeighborAggregation(torch.nn.Module):
 
     def __init__(self, reduce: str = "sum") -> None:
         super().__init__()
-        if reduce not in REDUCE:
+        if not isinstance(reduce, str) or reduce not in REDUCE:
             raise ValueError(
                 f"NeighborAggregation: reduce must be one of {', '.join(REDUCE)}, got {reduce!r}"
             )
@@ -30,9 +30,10 @@ class NeighborAggregation(torch.nn.Module):
         return graph.prepare()
 
     def forward(self, x: torch.Tensor, graph: Edges, edge_weight: torch.Tensor | None = None) -> torch.Tensor:
+        made = as_graph(graph, x.shape[0])  # first: it says what cannot be one
         if edge_weight is None:
-            edge_weight = values_of(graph, x)
-        return neighbor_aggregate(x, as_graph(graph, x.shape[0]), edge_weight, self.reduce)
+            edge_weight = values_of(self, graph, x)
+        return neighbor_aggregate(x, made, edge_weight, self.reduce)
 
     def extra_repr(self) -> str:
         return f"reduce={self.reduce!r}"

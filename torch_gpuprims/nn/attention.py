@@ -218,7 +218,7 @@ class GATConv(_Attention):
         [2, num_edges] or a sparse matrix [num_dst, num_src] (its Graph is kept while the tensor lives
         unchanged); edge_attr [num_edges, edge_dim]. Returns [num_dst, heads * out_channels] (out_channels
         without concat), and with return_attention_weights also (edge_index, alpha [.., heads])."""
-        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        x_src, x_dst, num_src, num_dst = ends_of(self, x, size)
         given = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)
         looped, origin = self._with_loops(given)
         hidden, a_src, a_dst = self._project(x_src, x_dst)
@@ -277,7 +277,7 @@ class GATv2Conv(_Attention):
         return_attention_weights: bool | None = None, *, edge_index: Edges | None = None,
     ) -> Any:  # fmt: skip
         """As GATConv.forward; of a pair both must be given."""
-        x_src, x_dst, num_src, num_dst = ends_of(x, None)
+        x_src, x_dst, num_src, num_dst = ends_of(self, x, None)
         if x_dst is None:
             raise ValueError("GATv2Conv: x must be a tensor or a pair of tensors, got a pair with None")
         given = as_graph(given_edges(self, graph, edge_index), num_src, num_dst)

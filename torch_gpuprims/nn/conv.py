@@ -4,7 +4,7 @@ import torch
 
 from ..aggregate import affine_sum, neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph, given_edges, values_of
+from ._edges import Edges, as_graph, check_matrix, given_edges, values_of
 from ._linear import set_lazy_error
 
 
@@ -57,10 +57,11 @@ class GCNConv(torch.nn.Module):
         """x [num_nodes, in_channels], also sparse_coo or sparse_csr; a Graph, or edge_index [2, num_edges] or
         a sparse matrix, whose Graph is kept while the tensor lives unchanged and whose values are the edge
         weights where none are given. Returns [num_nodes, out_channels]."""
+        check_matrix(self, x)
         given = given_edges(self, graph, edge_index)
         edges = as_graph(given, x.shape[0])
         if edge_weight is None:
-            edge_weight = values_of(given, self.lin.weight)
+            edge_weight = values_of(self, given, self.lin.weight)
         if x.shape[0] != edges.num_src:
             raise RuntimeError(
                 f"GCNConv: x must have {edges.num_src} rows (the graph's sources), got {x.shape[0]}"

@@ -73,10 +73,10 @@ class MaxKConv(torch.nn.Module):
         edge_index: Edges | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward."""
-        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        x_src, x_dst, num_src, num_dst = ends_of(self, x, size)
         hidden = self.maxk(self.lin(x_src))
         given = given_edges(self, graph, edge_index)
-        weight = values_of(given, hidden)
+        weight = values_of(self, given, hidden)
         out = neighbor_aggregate(hidden, as_graph(given, num_src, num_dst), weight, self.reduce)
         if self.lin_r is None or x_dst is None:
             return out

@@ -8,7 +8,7 @@ import torch
 
 from ..aggregate import neighbor_aggregate
 from ..graph import Graph
-from ._edges import Edges, as_graph, given_edges
+from ._edges import Edges, as_graph, check_matrix, given_edges
 from ._linear import set_lazy_error
 
 AGGREGATORS = ("sum", "add", "mean", "min", "max", "var", "std")
@@ -92,8 +92,9 @@ class PNAConv(torch.nn.Module):
         set_lazy_error(self, in_channels)
         for name, given, known in (("aggregators", aggregators, AGGREGATORS), ("scalers", scalers, SCALERS)):
             unknown = [word for word in given if word not in known]
-            if unknown:
-                raise ValueError(f"PNAConv: {name} must be among {', '.join(known)}, got {unknown[0]!r}")
+            if unknown or not given:
+                wrong = unknown[0] if unknown else given
+                raise ValueError(f"PNAConv: {name} must be among {', '.join(known)}, got {wrong!r}")
         if pre_layers != 1 or edge_dim is not None:
             raise ValueError(
                 "PNAConv: pre_layers must be 1 and edge_dim None (messages are not linear otherwise)"
@@ -132,6 +133,7 @@ class PNAConv(torch.nn.Module):
         edge_attr has PyG's place and must be None."""
         if edge_attr is not None:
             raise ValueError("PNAConv: edge_attr must be None (edges have no features here)")
+        check_matrix(self, x)
         graph = as_graph(given_edges(self, graph, edge_index), x.shape[0])
         parts = [
             x[:, i * self.F_in : (i + 1) * self.F_in] if self.divide_input else x for i in range(self.towers)

@@ -12,7 +12,7 @@ from ..attention import edge_softmax
 from ..graph import Graph
 from ..segments import Segments
 from ..topk_segment import segment_topk
-from ._edges import cached
+from ._edges import cached, check_matrix
 
 
 def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
@@ -29,12 +29,15 @@ def batch_graph(batch: torch.Tensor, size: int | None = None) -> Graph:
 
 
 def _pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None, reduce: str) -> torch.Tensor:
+    if x.dim() not in (1, 2):  # PyG pools the last dimension but one
+        raise RuntimeError(f"global pooling: x must have 1 or 2 dimensions [nodes, channels], got {x.dim()}")
     if batch is not None:
         if batch.dim() != 1 or len(batch) != x.shape[0]:
             shape = list(batch.shape)
             raise RuntimeError(f"global pooling: batch must have shape [{x.shape[0]}] (nodes), got {shape}")
         return neighbor_aggregate(x, batch_graph(batch, size), reduce=reduce)
-    return x.amax(0, keepdim=True) if reduce == "max" else getattr(x, reduce)(0, keepdim=True)
+    # Not amax, which shares the gradient out among equal nodes.
+    return x.max(0, keepdim=True).values if reduce == "max" else getattr(x, reduce)(0, keepdim=True)
 
 
 def global_add_pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None = None) -> torch.Tensor:
@@ -124,6 +127,7 @@ class TopKPooling(torch.nn.Module):
         """(x, edge_index, edge_attr, batch, perm, score) of the nodes kept: perm says which they were, graph
         by graph from the best. batch must not decrease. Waits for the device: the sizes depend on the
         data."""
+        check_matrix(self, x)
         nodes = x.shape[0]
         if batch is None:
             batch = edge_index.new_zeros(nodes)
@@ -135,6 +139,7 @@ class TopKPooling(torch.nn.Module):
             check_range(name, ends, nodes)
         values = x if attn is None else attn
         values = values.view(-1, 1) if values.dim() == 1 else values
+        check_matrix(self, values)
         if values.shape[1] != self.in_channels:
             raise RuntimeError(f"TopKPooling: x must have {self.in_channels} channels, got {values.shape[1]}")
         score = (values * self.select.weight).sum(-1)

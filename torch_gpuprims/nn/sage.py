@@ -78,7 +78,7 @@ class SAGEConv(torch.nn.Module):
         """x [num_nodes, in_channels], or (x_src, x_dst) where x_dst may be None; a Graph, an edge_index
         [2, num_edges] or a sparse matrix [num_dst, num_src], whose values weigh the edges. Returns [num_dst,
         out_channels]."""
-        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        x_src, x_dst, num_src, num_dst = ends_of(self, x, size)
         given = given_edges(self, graph, edge_index)
         graph = as_graph(given, num_src, num_dst)
         if self.project:
@@ -88,10 +88,10 @@ class SAGEConv(torch.nn.Module):
         )
         if narrow:
             hidden = functional.linear(x_src, self.lin_l.weight)
-            out = neighbor_aggregate(hidden, graph, values_of(given, hidden), self.reduce[0])
+            out = neighbor_aggregate(hidden, graph, values_of(self, given, hidden), self.reduce[0])
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
-            weight = values_of(given, x_src)
+            weight = values_of(self, given, x_src)
             parts = [neighbor_aggregate(x_src, graph, weight, reduce) for reduce in self.reduce]
             out = apply_linear(self.lin_l, parts[0] if len(parts) == 1 else torch.cat(parts, 1))
         if self.root_weight and x_dst is not None:
@@ -138,9 +138,9 @@ class GINConv(torch.nn.Module):
         edge_index: Edges | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """As SAGEConv.forward; returns what nn makes of [num_dst, in_channels]."""
-        x_src, x_dst, num_src, num_dst = ends_of(x, size)
+        x_src, x_dst, num_src, num_dst = ends_of(self, x, size)
         given = given_edges(self, graph, edge_index)
-        edges, weight = as_graph(given, num_src, num_dst), values_of(given, x_src)
+        edges, weight = as_graph(given, num_src, num_dst), values_of(self, given, x_src)
         out = neighbor_aggregate(x_src, edges, weight, self.reduce)
         if x_dst is not None:
             own = destination_rows(self, x_dst, out.shape[0])
