@@ -91,6 +91,10 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
 TensorPtr reduce_cuda(const Tensor& input, int64_t op, const MaybeDims& dims, bool keepdim,
                       int64_t dtype, double correction) {
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
+  const Dtype as = reduced_as(shape.op, shape.dtype, shape.out_dtype);
+  if (as != shape.dtype) [[unlikely]]
+    return reduce_cuda(torch::stable::to(input, scalar_type_of(as)), op, dims, keepdim,
+                       static_cast<int64_t>(shape.out_dtype), correction);
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
   TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype), shape.output,
