@@ -76,7 +76,9 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
   problem.forced_chunks = forced_chunks();
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
-  check(plan.grid <= INT32_MAX, op, ": too many results for one launch");
+  // long_rows numbers rows in 32 bits: 64 would cost it registers, and where they are few spills.
+  const bool numbered = plan.algo != ReduceAlgo::long_rows || args.layout.columns < UINT32_MAX - 32;
+  check(plan.grid <= INT32_MAX && numbered, op, ": too many results for one launch");
   fit_decode(args, plan, family);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> scratch, own;

@@ -74,12 +74,9 @@ __device__ __forceinline__ void reduce_long(const Op& op, const ReduceArgs& args
                                             int per, bool staged, typename Op::State* states) {
   using State = typename Op::State;
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;
-  // Several rows a block may be more than 2^32 rows; parts of rows are a block each, so fewer.
-  const int64_t at = int64_t{blockIdx.x} * (warps / per) + unit;
-  const auto whole = static_cast<uint32_t>(at) / static_cast<uint32_t>(parts);
-  const int64_t row = parts == 1 ? at : whole;
-  const uint32_t part =
-      parts == 1 ? 0 : static_cast<uint32_t>(at) - whole * static_cast<uint32_t>(parts);
+  const uint32_t at = blockIdx.x * (warps / per) + unit;
+  const uint32_t row = parts == 1 ? at : at / static_cast<uint32_t>(parts);
+  const uint32_t part = parts == 1 ? 0 : at - row * static_cast<uint32_t>(parts);
   const int64_t base = int64_t{kChunk} * (part * per + (warp - unit * per));
   const bool real = row < args.layout.columns;
   const Raw* const from =
@@ -102,12 +99,12 @@ __device__ __forceinline__ void reduce_long(const Op& op, const ReduceArgs& args
   if (parts == 1) {
     const int lane = threadIdx.x & 31;
     const bool has = per > 1 ? warp == 0 && lane < warps && lane % per == 0 : lane == 0;
-    const int64_t mine = per > 1 ? int64_t{blockIdx.x} * (warps / per) + lane / per : row;
+    const uint32_t mine = per > 1 ? blockIdx.x * (warps / per) + lane / per : row;
     if (has && mine < args.layout.columns)
       finish(op, args, kept_place(args.layout, mine).out, state);
     return;
   }
-  if (threadIdx.x == 0) put_partial(args.partials, row * parts + part, state);
+  if (threadIdx.x == 0) put_partial(args.partials, int64_t{row} * parts + part, state);
   if (!is_last_block(args.tickets + row, static_cast<uint32_t>(parts))) return;
   const int64_t out = kept_place(args.layout, row).out;
   if constexpr (sizeof(State) > 16)
