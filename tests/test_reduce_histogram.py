@@ -25,7 +25,9 @@ def formula(x, bins, low, high, closed=True):
     if low == high:
         low, high = low - 1, high + 1
     x = x[(x >= low) & ((x <= high) if closed else (x < high))]
-    at = np.minimum(((x - low) * bins / (high - low)).astype(np.int64), bins - 1)
+    at = ((x - low) * bins / (high - low)).astype(np.int64)
+    at -= (x - low) * bins < at * (high - low)  # the quotient was rounded up to an edge, or down below it
+    at = np.minimum(at + ((x - low) * bins >= (at + 1) * (high - low)), bins - 1)
     return torch.from_numpy(np.bincount(at, minlength=bins))
 
 
@@ -88,7 +90,7 @@ class TestHistogram:
             assert torch.equal(counts, torch.from_numpy(theirs.astype(np.int64)))
             assert torch.equal(histogram(x.int().to(device), bins, 0, high).cpu(), counts)
 
-    def test_beside_histc_at_edges_that_are_rounded(self, device):
+    def test_edges_that_are_rounded(self, device):
         g = np.random.default_rng(0)
         for _ in range(60):
             bins, low, high = int(g.integers(1, 2000)), g.normal(), abs(g.normal()) * 10 + 20
@@ -97,7 +99,10 @@ class TestHistogram:
             x = torch.from_numpy(x.clip(low, high))
             counts = histogram(x.to(device), bins, low, high).cpu()
             assert torch.equal(counts, formula(x, bins, low, high))
-            assert torch.equal(counts, torch.histc(x, bins, low, high).long())
+            theirs = torch.histc(x, bins, low, high).long()
+            assert (
+                counts - theirs
+            ).abs().sum() <= 2 + x.numel() // 100  # the quotient itself is rounded there
 
     def test_one_value_and_tiny_and_huge_ranges(self, device):
         for value in (1e17, -1e17, 2.0**60, 1e300):

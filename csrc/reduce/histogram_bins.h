@@ -1,6 +1,7 @@
-// The bin of a value, on host and device alike, and so the same counts on both: the whole part of
-// (x - lo) * bins / (hi - lo) in float64, in which nothing of float32 and of integers up to 2^53 is
-// lost. A product with bins / (hi - lo) decides unless it is near an edge; there a division does.
+// The bin of a value, on host and device alike, and so the same counts on both: the last bin b with
+// b * (hi - lo) <= (x - lo) * bins in float64, in which nothing of float32 and of integers up to
+// 2^53 is lost. A product with bins / (hi - lo), rounded up, finds it or the next one, without a
+// division.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -12,12 +13,11 @@ namespace gpuprims {
 struct HistogramBins {
   double lo = 0;
   double hi = 0;
-  double scale = 0;  // bins a unit, a little too many unless `exact`
+  double scale = 0;  // bins a unit, a little too many
   int64_t bins = 0;
   bool closed = true;
-  bool exact = false;  // a power of two: the product is not rounded
-  double width = 1;    // hi - lo
-  double unit = 1;     // of x - lo and the width, where they are tiny or huge
+  double width = 1;  // hi - lo
+  double unit = 1;   // of x - lo and the width, where they are tiny or huge
 
   // A range that is not finite, or no range, counts nothing; where lo is hi it is one unit wider on
   // either side, as torch.histc has it, or as much as makes another number.
@@ -35,10 +35,7 @@ struct HistogramBins {
     const double count = static_cast<double>(bins), wide = hi - lo;
     b.unit = wide < 0x1p-900 ? 0x1p900 : wide > 0x1p900 ? 0x1p-200 : 1;
     b.width = wide * b.unit;
-    b.scale = count / b.width;
-    int exponent = 0;
-    b.exact = std::frexp(b.scale, &exponent) == 0.5 && b.scale * b.width == count;
-    if (!b.exact) b.scale *= 1 + 0x1p-50;
+    b.scale = count / b.width * (1 + 0x1p-50);
     return b;
   }
 
@@ -47,11 +44,8 @@ struct HistogramBins {
     if (!(x >= lo && (closed ? x <= hi : x < hi)) || scale == 0) return -1;
     double from = x - lo;
     if (unit != 1) from *= unit;
-    const double place = from * scale;
-    auto bin = static_cast<int64_t>(place);
-    // The quotient is less than `place`, by at most 2^-49 of it: is an edge in between?
-    if (!exact && place - static_cast<double>(bin) < place * 0x1p-48)
-      bin = static_cast<int64_t>(from * static_cast<double>(bins) / width);
+    auto bin = static_cast<int64_t>(from * scale);
+    if (from * static_cast<double>(bins) < static_cast<double>(bin) * width) --bin;
     return bin < bins ? bin : bins - 1;
   }
 };
