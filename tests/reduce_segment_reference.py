@@ -59,14 +59,14 @@ def reference(part, op, dtype):
             return np.logaddexp.reduce(x, axis=0)
         return {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}[op](x, axis=0)
     if op in ("sum", "prod"):
-        x = part.astype(np.int64)
+        x = part if part.dtype == np.uint64 else part.astype(np.int64)
         return x.sum(0) if op == "sum" else x.prod(0)
     return part.max(0) if op == "max" else part.min(0)
 
 
 def check(x, indptr, op, offsets=None):
     out = segment_reduce(x, indptr.to(x.device) if offsets is None else offsets, op)
-    counts = op in ("sum", "prod") and not x.dtype.is_floating_point
+    counts = op in ("sum", "prod") and not x.dtype.is_floating_point and x.dtype != torch.uint64
     assert out.dtype == (torch.int64 if counts else x.dtype)
     assert out.shape == (len(indptr) - 1, *x.shape[1:])
     got, values = numpy_of(out.cpu()), numpy_of(x.cpu())

@@ -1,6 +1,7 @@
 """reduce, stats and dot beside PyTorch and beside the tree of docs/reduce.md."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -312,3 +313,26 @@ def test_explain() -> None:
     assert "long_rows, 8 chunks of 4096 a row, 8 in a block" in of(4096, 32_768, dim=-1)
     assert "strided" in of(32_768, 4096, dim=0)
     assert "reduce stats float32" in gp.explain("stats", torch.empty(100, 100), 1)
+    x = torch.empty(100, 100)
+    assert gp.explain("reduce", x, "sum", ()) == gp.explain("reduce", x, "sum")
+    assert "strided, 1 threads" in of(4096, 3, dim=0) and "4 threads a piece" in of(4096, 3, dim=0)
+    for dtype, out, words in (
+        (
+            torch.float32,
+            torch.float64,
+            "reduce sum float32 100 of 100 -> long_rows",
+        ),  # packed_rows in float32
+        (torch.float16, torch.float64, "a copy in float32, then reduce sum float32"),
+        (torch.int64, torch.float32, "a copy in float64, then reduce sum float64"),
+        (torch.int32, torch.float32, "reduce sum int32"),
+    ):
+        assert gp.explain("reduce", x.to(dtype), "sum", 1, dtype=out).startswith(words)
+    assert "dot float32 1 of 100 -> long_rows" in gp.explain("dot", x[0], x[0])
+
+
+def test_exported_modules_can_be_saved(tmp_path: Path) -> None:
+    x = make((4, 8), torch.float32, "cpu")
+    program = torch.export.export(gp.nn.Stats(-1), (x,))
+    torch.export.save(program, tmp_path / "stats.pt2")
+    found = torch.export.load(tmp_path / "stats.pt2").module()(x)
+    assert type(found) is type(gp.stats(x, -1)) and torch.equal(found.var, gp.stats(x, -1).var)

@@ -1,7 +1,9 @@
 """compile_reduction on both devices: results, bits, dims, errors in the user's words, compiling, caching."""
 
+import copy
 import doctest
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -61,13 +63,11 @@ class TestValues:
     def test_any_dims(self, device, dtype):
         x = torch.randn(5, 70, 300, dtype=torch.float64).to(dtype)
         close = {"rtol": 2e-2 if dtype.itemsize == 2 else 1e-5, "atol": 1e-5}
-        for dim in (None, 0, 1, 2, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), ()):
+        for dim in (None, 0, 1, 2, -1, (0, 1), (1, 2), (0, 2), (0, 1, 2), (), np.int64(1)):
             for keepdim in (False, True):
                 out = norm()(x.to(device), dim, keepdim).cpu()
-                if dim == ():
-                    want = x.double().abs()
-                else:
-                    want = torch.linalg.vector_norm(x.double(), dim=dim, keepdim=keepdim)
+                of = None if isinstance(dim, tuple) and not dim else dim  # none at all: all, as in reduce
+                want = torch.linalg.vector_norm(x.double(), dim=of, keepdim=keepdim)
                 assert out.dtype == dtype
                 torch.testing.assert_close(out, want.to(dtype), **close)
 
@@ -169,6 +169,26 @@ class TestCompiling:
         )
         assert "twice" in text.split("finalize: a")[1] and "transform" in text.split("finalize: a")[1]
 
+    def test_expressions_that_do_not_compile_leave_the_name(self, device):
+        x = torch.ones(3, device=device)
+        bad = compile_reduction("retried", transform="x * twice(x)")
+        with pytest.raises(ValueError, match="'retried' exists with other expressions"):
+            compile_reduction("retried", transform="2 * x")  # it was not tried
+        with pytest.raises(RuntimeError, match="'retried' does not compile"):
+            bad(x)
+        assert compile_reduction("retried", transform="x * twice(x)") is bad
+        good = compile_reduction("retried", transform="2 * x")
+        assert good(x).item() == 6 and torch.ops.gpuprims_user.retried(x, [0], False).item() == 6
+        with pytest.raises(ValueError, match="'retried' exists with other expressions"):
+            compile_reduction("retried", transform="3 * x")
+
+    def test_copies(self):
+        assert copy.deepcopy(norm()) is norm() and copy.copy(norm()) is norm()
+        assert pickle.loads(pickle.dumps(norm())) is norm()
+        module = torch.nn.Module()
+        module.norm = norm()
+        assert copy.deepcopy(module).norm is norm()
+
     def test_bad_input(self, device):
         x = torch.ones(2, 3, device=device)
         for dim, words in (
@@ -259,6 +279,10 @@ class TestTransforms:
         for dim in (0, 1, -1, (0, 1), None):
             loop = torch.stack([norm()(part, dim) for part in x])
             assert torch.equal(torch.vmap(lambda t, d=dim: norm()(t, d))(x), loop)
+        with pytest.raises(RuntimeError, match="norm_of: dim must be in \\[-2, 1\\], got \\[5\\]"):
+            torch.vmap(lambda t: norm()(t, 5))(x)
+        with pytest.raises(RuntimeError, match="norm_of: dim must not repeat"):
+            torch.vmap(lambda t: norm()(t, (0, -2)))(x)
         row = torch.vmap(norm())(x[:, 0, 0])
         assert torch.equal(row, x[:, 0, 0].abs())
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._dynamo.testing import CompileCounterWithBackend
 
+import torch_gpuprims as gp
 from torch_gpuprims import bincount, histogram
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -24,7 +25,9 @@ def formula(x, bins, low, high, closed=True):
     if low == high:
         low, high = low - 1, high + 1
     x = x[(x >= low) & ((x <= high) if closed else (x < high))]
-    at = np.minimum(((x - low) * (bins / (high - low))).astype(np.int64), bins - 1)
+    at = ((x - low) * bins / (high - low)).astype(np.int64)
+    at -= (x - low) * bins < at * (high - low)  # the quotient was rounded up to an edge, or down below it
+    at = np.minimum(at + ((x - low) * bins >= (at + 1) * (high - low)), bins - 1)
     return torch.from_numpy(np.bincount(at, minlength=bins))
 
 
@@ -74,6 +77,55 @@ class TestHistogram:
     def test_edges_belong_to_the_upper_bin_and_the_last_to_the_last(self, device):
         x = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0, -1e-30, 1.0000001], device=device)
         assert histogram(x, 4, 0, 1).tolist() == [1, 1, 1, 2]
+
+    @pytest.mark.parametrize("bins", [3, 7, 49, 98, 100, 103, 107, 161, 187, 1000, 4096])
+    def test_every_exact_edge(self, device, bins):
+        """Also of widths whose inverse is rounded down: torch.histc's and NumPy's counts of integers."""
+        for width in (1, 3, 49, 98, 1000):
+            x = torch.arange(0, bins * width + 1, 1 if width == 1 else width // 3 or 1, dtype=torch.float64)
+            high = float(bins * width)
+            counts = histogram(x.to(device), bins, 0, high).cpu()
+            assert torch.equal(counts, torch.histc(x, bins, 0, high).long())
+            theirs, _ = np.histogram(x.numpy(), bins, (0, high))
+            assert torch.equal(counts, torch.from_numpy(theirs.astype(np.int64)))
+            assert torch.equal(histogram(x.int().to(device), bins, 0, high).cpu(), counts)
+
+    def test_edges_that_are_rounded(self, device):
+        g = np.random.default_rng(0)
+        for _ in range(60):
+            bins, low, high = int(g.integers(1, 2000)), g.normal(), abs(g.normal()) * 10 + 20
+            edges = low + np.arange(bins + 1) * ((high - low) / bins)
+            x = np.concatenate([edges, np.nextafter(edges, -np.inf), np.nextafter(edges, np.inf)])
+            x = torch.from_numpy(x.clip(low, high))
+            counts = histogram(x.to(device), bins, low, high).cpu()
+            assert torch.equal(counts, formula(x, bins, low, high))
+            theirs = torch.histc(x, bins, low, high).long()
+            assert (
+                counts - theirs
+            ).abs().sum() <= 2 + x.numel() // 100  # the quotient itself is rounded there
+
+    def test_one_value_and_tiny_and_huge_ranges(self, device):
+        for value in (1e17, -1e17, 2.0**60, 1e300):
+            x = torch.full((5,), value, dtype=torch.float64, device=device)
+            assert histogram(x, 4).tolist() == [0, 0, 5, 0]
+        assert histogram(torch.full((5,), 1e17, device=device), 4).tolist() == [0, 0, 5, 0]
+        assert histogram(torch.full((5,), float("inf"), device=device), 4).sum() == 0
+        most = torch.full((5,), 1.7976931348623157e308, dtype=torch.float64, device=device)
+        assert histogram(most, 4).sum() == 5 and histogram(-most, 4).sum() == 5
+        tiny = torch.tensor([0, 5e-324], dtype=torch.float64, device=device)
+        assert histogram(tiny, 2).tolist() == [1, 1]
+        few = torch.arange(50, dtype=torch.float64, device=device) * 5e-324
+        assert histogram(few, 49).tolist() == [1] * 48 + [2]
+        wide = torch.tensor([0, 0.25, 0.5, 1], dtype=torch.float64, device=device) * 1.6e308
+        assert histogram(wide, 4).tolist() == [1, 1, 1, 1]
+        assert histogram(wide, 3).tolist() == [2, 1, 1]
+
+    def test_explain(self):
+        x = torch.empty(10**8, device="meta")
+        assert "histogram float32 100000000, 100 bins -> counted in 8 copies" in gp.explain(
+            "histogram", x, 100
+        )
+        assert "counted in global memory" in gp.explain("bincount", x.int(), 100_000)
 
     def test_beside_torch(self):
         x = torch.randint(0, 64, (100_000,)).float()
@@ -126,6 +178,13 @@ class TestBincount:
             x = torch.arange(n, device=device) % 7
             assert torch.equal(compiled(x, 8), bincount(x, 8))
         assert counter.frame_count == 1
+        for how in ((), (0, 5)):  # the contract table's test takes gradients, which there are none of
+            counter = CompileCounterWithBackend("aot_eager")
+            compiled = torch.compile(histogram, fullgraph=True, dynamic=True, backend=counter)
+            for n in (5, 17, 40):
+                x = torch.arange(n, device=device) / 7
+                assert torch.equal(compiled(x, 8, *how), histogram(x, 8, *how))
+            assert counter.frame_count == 1
 
     def test_threads_do_not_matter(self):
         x = torch.randint(0, 1000, (1_000_000,))

@@ -150,6 +150,11 @@ for indptr in ([0, 3, 2, 5], [0, 3, 5]):
             print("fine")
         except RuntimeError as error:
             print(error)
+for values, at in ((x, [0]), (x[:, None][:, :0], [0, 3])):  # nothing to compute
+    try:
+        torch_gpuprims.segment_reduce(values, torch.tensor(at, device="{device}"))
+    except RuntimeError as error:
+        print(error)
 """
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True,
@@ -158,6 +163,7 @@ for indptr in ([0, 3, 2, 5], [0, 3, 5]):
         words = "indptr must start at 0, not decrease and end at the number of rows (5)"
         assert done.stdout.splitlines() == [
             f"segment_reduce: {words}", f"segment_expand: {words}", "fine", "fine",
+            f"segment_reduce: {words}", f"segment_reduce: {words}",
         ]  # fmt: skip
 
     def test_wrapper(self, device):
@@ -168,6 +174,10 @@ for indptr in ([0, 3, 2, 5], [0, 3, 5]):
             RuntimeError, match="values must have 5 rows \\(the end of the segments\\), got 4"
         ):
             segment_reduce(x[1:], Segments(indptr))
+        with pytest.raises(
+            RuntimeError, match="segment_expand: n must be 5 \\(the end of the segments\\), got 6"
+        ):
+            segment_expand(x[:1], Segments(indptr), 6)
         with pytest.raises(RuntimeError, match="values must be a dense tensor, got a sparse layout"):
             segment_reduce(x.to_sparse(), indptr)
         for run in (lambda at: segment_reduce(x, at), lambda at: segment_expand(x[:1], at, 5)):

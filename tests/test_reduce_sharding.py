@@ -1,11 +1,17 @@
 """reduce and stats of DTensors: what stays sharded, and what is gathered first."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 import torch_gpuprims as gp
 
 sharded = pytest.importorskip("torch.distributed.tensor")
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -29,6 +35,29 @@ def test_kept_dimensions_stay_sharded(mesh):
         found = gp.stats(placed, dim, keepdim)
         for got, want in zip(found[:5], gp.stats(part, dim, keepdim)[:5], strict=True):
             assert got.placements == (sharded.Shard(out),) and torch.equal(got.to_local(), want)
+
+
+def test_a_first_call_that_is_traced_and_torch_ops():
+    """In processes of their own: rules are registered once."""
+    head = """
+import torch
+{}
+from torch.testing._internal.distributed.fake_pg import FakeStore
+torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+mesh = torch.distributed.init_device_mesh("cpu", (2,))
+x = torch.randn(2, 6)
+placed = dtensor.DTensor.from_local(x, mesh, [dtensor.Shard(0)])
+"""
+    package, sharded = "import torch_gpuprims as gp", "import torch.distributed.tensor as dtensor"
+    traced = """
+got = torch.compile(lambda t: gp.reduce(t, "max", 1), fullgraph=True, backend="eager")(placed)
+assert torch.equal(got.to_local(), x.amax(1))
+"""
+    raw = "assert torch.equal(torch.ops.gpuprims.reduce(placed, 3, [1]).to_local(), x.amax(1))"
+    for order, call in (((package, sharded), traced), ((sharded, package), raw)):
+        text = head.format("\n".join(order)) + call
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_reduced_dimensions_are_gathered(mesh):

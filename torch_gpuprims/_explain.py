@@ -294,16 +294,18 @@ def _segment_sort(
     return _text(library.gpuprims_explain_segment_sort, dtype, *sizes, bits, count) + where
 
 
-def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any) -> str:
+def _reducing(input: torch.Tensor, code: int, acc: int, dim: Any, dtype: int = -1) -> str:
+    from .reduce_fake import listed  # whose module imports one that logs through this one
+
     rank = input.dim()
-    dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    dims = listed(dim) or range(rank)
     reduced = (ctypes.c_bool * max(rank, 1))()
     for d in dims:
         reduced[d % max(rank, 1)] = True
     sizes = (ctypes.c_int64 * max(rank, 1))(*input.shape)
     strides = (ctypes.c_int64 * max(rank, 1))(*input.stride())
     count, where = _multiprocessors(input)
-    dtype = _DTYPES.index(input.dtype)
+    dtype = _DTYPES.index(input.dtype) if dtype < 0 else dtype
     numbers = (code, dtype, acc, sizes, strides, reduced, ctypes.c_int64(rank), count)
     return _text(library.gpuprims_explain_reduce, *numbers) + where
 
@@ -316,14 +318,47 @@ def _acc(input: torch.Tensor, integer: bool) -> int:
     return _DTYPES.index(acc)
 
 
-def _reduce(input: torch.Tensor, op: str, dim: Any = None, *args: Any, ord: float = 2, **kwargs: Any) -> str:
+def _reduce(
+    input: torch.Tensor,
+    op: str | int,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+    ord: float = 2,
+    **kwargs: Any,
+) -> str:
     from .reduce import reduce_code  # which logs through this module
+    from .reduce_fake import ALL, ANY, PROD
 
-    return _reducing(input, reduce_code(op, ord), _acc(input, op in ("any", "all")), dim)
+    code = op if isinstance(op, int) else reduce_code(op, ord)
+    acc, given, first = _acc(input, code in (ANY, ALL)), input.dtype, ""
+    double = _DTYPES.index(torch.float64)
+    if dtype is not None and dtype.is_floating_point:  # reduced_as in csrc/reduce/setup.h
+        if not given.is_floating_point and (code == PROD or given.itemsize == 8):
+            given, acc = torch.float64, double
+        elif given.is_floating_point and dtype == torch.float64:
+            given, acc = torch.float32 if given.itemsize == 2 else given, double
+        if given != input.dtype:
+            first = f"a copy in {str(given).removeprefix('torch.')}, then "
+    return first + _reducing(input, code, acc, dim, _DTYPES.index(given))
 
 
 def _stats(input: torch.Tensor, dim: Any = None, *args: Any, **kwargs: Any) -> str:
     return _reducing(input, 15, _acc(input, False), dim)  # kReduceOps
+
+
+def _dot(input: torch.Tensor, other: torch.Tensor) -> str:
+    return _reducing(input, 16, _acc(input, False), None)
+
+
+def _histogram(input: torch.Tensor, bins: int = 100, *args: Any, **kwargs: Any) -> str:
+    count, where = _multiprocessors(input)
+    sizes = map(ctypes.c_int64, (input.numel(), bins))
+    shared = 227 << 10  # bytes a block of sm_90 may have; other GPUs have less
+    return (
+        _text(library.gpuprims_explain_histogram, _DTYPES.index(input.dtype), *sizes, count, shared) + where
+    )
 
 
 def _reorder(name: str) -> Callable[..., str]:
@@ -338,8 +373,11 @@ def _reorder(name: str) -> Callable[..., str]:
 _OPS: dict[str, Callable[..., str]] = {
     "approx_topk": _approx_topk,
     "argsort": _sorting("argsort", False, True),
+    "bincount": _histogram,
+    "dot": _dot,
     "edge_softmax": _edge_softmax,
     "gatv2_score": _gatv2_score,
+    "histogram": _histogram,
     "neighbor_aggregate": _neighbor_aggregate,
     "neighbor_attention": _neighbor_attention,
     "pack_rows": _reorder("pack_rows"),

@@ -20,6 +20,7 @@ import torch
 from . import _nvrtc
 from ._dispatch import plain
 from ._reduction_source import ACCUMULATOR_BYTES, CHUNK, DTYPES, PIECE, write_source
+from .reduce_fake import listed
 from .topk import _name
 
 _lock = threading.RLock()
@@ -49,7 +50,8 @@ def compile_reduction(
         the same words returns the same object.
 
     Raises:
-        ValueError: name is no identifier, or names a reduction with other expressions.
+        ValueError: name is no identifier, or names a reduction with other expressions (which may have the
+            name where these did not compile).
 
     Compiled at the first call for a dtype and device, by NVRTC (PyTorch's own, or the CUDA toolkit's) or
     the system's C++ compiler ($CXX, c++, g++, clang++), and kept in $XDG_CACHE_HOME/torch_gpuprims (by
@@ -69,7 +71,7 @@ def compile_reduction(
             raise ValueError(f"compile_reduction: {word} must be a C++ expression, got {text!r}")
     with _lock:
         made = _made.get(name)
-        if made is None:
+        if made is None or (made.failed and made.expressions != words):
             made = _made[name] = Reduction(name, words)
         if made.expressions != words:
             raise ValueError(f"compile_reduction: {name!r} exists with other expressions")
@@ -83,6 +85,7 @@ class Reduction:
         self.name = name
         self.expressions = expressions
         self._compiled: dict[Any, Any] = {}
+        self._refused_once = False
 
         def run(input: torch.Tensor, dim: Sequence[int], keepdim: bool) -> torch.Tensor:
             return self._run(input, dim, keepdim)
@@ -97,23 +100,32 @@ class Reduction:
     def __call__(
         self, input: torch.Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
     ) -> torch.Tensor:
-        """Reduces `dim` (an int, several, or all dimensions for None).
+        """Reduces `dim` (an int, several, or all dimensions for None and for none at all).
 
         input is float64/32/16, bfloat16, (u)int8/16/32, int64 or bool; the result has its dtype, of integers
         and bool int64. Sums follow one tree, which depends on the extent's length alone (and on whether it is
         contiguous). Several dims that do not lie together are copied first.
         """
-        dims = list(range(input.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        dims = listed(dim) or list(range(input.dim()))
         if plain(input):
             return self._run(input, dims, keepdim)
         return self._op(input, dims, keepdim)
+
+    @property
+    def failed(self) -> bool:
+        """The expressions did not compile, for any dtype and device that was tried."""
+        return self._refused_once and not self._compiled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are this very object; another process compiles it anew."""
+        return compile_reduction, (self.name, *self.expressions.values())
 
     def __repr__(self) -> str:
         return f"Reduction({self.name!r}, {', '.join(f'{k}={v!r}' for k, v in self.expressions.items())})"
 
     # Shapes ---------------------------------------------------------------------------------------------
 
-    def _normal(self, input: torch.Tensor, dim: Sequence[int]) -> list[int]:
+    def _normal(self, input: torch.Tensor, dim: Sequence[int], rank: int) -> list[int]:
         torch._check(
             input.dtype in DTYPES, lambda: f"{self.name}: dtype {_name(input.dtype)} is not supported"
         )
@@ -121,7 +133,6 @@ class Reduction:
             input.layout is torch.strided,
             lambda: f"{self.name}: input must be a dense tensor, got a sparse layout",
         )
-        rank = input.dim()
         dims = []
         for d in dim:
             torch._check(
@@ -140,18 +151,18 @@ class Reduction:
         return input.new_empty(shape, dtype=dtype)
 
     def _fake(self, input: torch.Tensor, dim: Sequence[int], keepdim: bool) -> torch.Tensor:
-        return self._result(input, self._normal(input, dim), keepdim)
+        return self._result(input, self._normal(input, dim, input.dim()), keepdim)
 
     def _vmap(self, info: Any, in_dims: tuple[Any, ...], input: torch.Tensor, dim: Any, keepdim: bool) -> Any:
         """The batch is one more dimension that is kept."""
         batched = input.movedim(in_dims[0], 0)
-        dims = [d % max(input.dim() - 1, 1) + 1 for d in dim] if input.dim() > 1 else []
+        dims = [d + 1 for d in self._normal(input, dim, input.dim() - 1)]  # checks are of one of the batch
         return self._op(batched, dims, keepdim), 0
 
     # Running --------------------------------------------------------------------------------------------
 
     def _run(self, input: torch.Tensor, dim: Sequence[int], keepdim: bool) -> torch.Tensor:
-        dims = self._normal(input, dim)
+        dims = self._normal(input, dim, input.dim())
         out = self._result(input, dims, keepdim)
         if out.numel() == 0 or out.is_meta:
             return out
@@ -237,6 +248,7 @@ class Reduction:
         return found
 
     def _refused(self, log: str) -> RuntimeError:
+        self._refused_once = True
         text = "\n".join(f"  {word}: {text}" for word, text in self.expressions.items())
         return RuntimeError(f"compile_reduction: {self.name!r} does not compile\n{text}\n{log.strip()}")
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from . import _explain
 from . import _native as _native
 from ._dispatch import below_autograd, plain, reraise
 from .topk import _DTYPES, _name
@@ -22,13 +23,13 @@ def histogram(input: torch.Tensor, bins: int = 100, min: float = 0, max: float =
         bins: the number of intervals, from 1 to 2^31.
         min, max: the range; elements outside of it are not counted, nor is NaN. Where they are equal, the
             least and greatest element take their place (one more read of the input), and where those are
-            equal too, 1 is taken from the one and added to the other.
+            equal too, 1 is taken from the one and added to the other (beyond 2^52: one part in 2^52).
 
     Returns:
         int64 [bins] (torch.histc's counts have the input's dtype, in which float32 cannot count beyond 2^24).
-        Element x is in bin floor((x - min) * (bins / (max - min))), computed in float64, and max is in
-        the last bin: the same on CPU and CUDA. Where the range is that of the data and not finite, nothing
-        is counted (torch.histc raises, after waiting for the device).
+        Element x is in bin floor((x - min) * bins / (max - min)), computed in float64, so an x on an edge is
+        in the bin above, and max is in the last bin: the same on CPU and CUDA. Where the range is that of
+        the data and not finite, nothing is counted (torch.histc raises, after waiting for the device).
 
     Deterministic: counts are integers. Asynchronous and capturable. Not differentiable.
 
@@ -84,8 +85,12 @@ def _count(input: torch.Tensor, bounds: torch.Tensor | None, *rest: Any) -> torc
         input = input.detach() if input.requires_grad else input
         if plain(input, bounds):
             with below_autograd():
-                return _op(input, bounds, *rest)
-        return _op(input, bounds, *rest)
+                result = _op(input, bounds, *rest)
+        else:
+            result = _op(input, bounds, *rest)
+        if _explain.enabled:
+            _explain.log("histogram", input, rest[0])
+        return result
     except RuntimeError as error:
         reraise(error, "histogram", input=input)
 

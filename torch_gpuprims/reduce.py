@@ -1,7 +1,7 @@
 """Reductions: sums, extremes, norms, variances, logsumexp, statistics; kernels are in csrc/reduce."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,21 +52,21 @@ class Stats(NamedTuple):
     argmax: torch.Tensor | None = None
 
 
+# torch.export.save writes a NamedTuple by a name.
+torch.utils._pytree._register_namedtuple(Stats, serialized_type_name="torch_gpuprims.Stats")
+
+
 def reduce_code(op: str, ord: float = 2) -> int:
     """The raw op's number for an operation, or ValueError with all that there are."""
     if op == "norm":
-        code = _NORMS.get(ord)
+        code = _NORMS.get(ord) if isinstance(ord, Hashable) else None
         if code is None:
             raise ValueError(f"reduce: ord must be 1, 2 or inf, got {ord!r}")
         return code
-    code = _CODES.get(op)
+    code = _CODES.get(op) if isinstance(op, str) else None
     if code is None:
         raise ValueError(f"reduce: op must be one of {', '.join(REDUCE_OPS)}, got {op!r}")
     return code
-
-
-def _dims(dim: int | Sequence[int] | None) -> list[int] | None:
-    return None if dim is None else [dim] if isinstance(dim, int) else list(dim)
 
 
 def _dtype(dtype: torch.dtype | None) -> int:
@@ -92,14 +92,17 @@ def reduce(
     """Reduce one dimension, several, or all, in one read of the input, with the same bits always.
 
     Args:
-        input: tensor of any shape and strides (nothing is copied); float64/32/16, bfloat16,
-            (u)int8/16/32/64 or bool.
+        input: tensor of any shape and strides; float64/32/16, bfloat16, (u)int8/16/32/64 or bool. Nothing is
+            copied, unless more than 10 groups of dimensions are left when neighbours are joined.
         op: "sum", "mean", "prod"; "max", "min" (values, as torch.amax); "argmax", "argmin"; "any", "all";
             "norm" (of order `ord`); "var", "std" (with `correction`); "logsumexp".
         dim: the dimensions to reduce; None, or none at all, is every dimension. argmax and argmin take one
             dim, or None for an index into the flattened input.
         keepdim: keep reduced dimensions with size 1.
-        dtype: of the result of sum, mean, prod and norm. float64 for a float32 input adds in float64.
+        dtype: of the result of sum, mean, prod and norm. float64 for a float32 input adds in float64; a
+            16-bit input is converted to float32 before. Where a floating result of integers was asked for,
+            sums add in int64 and are rounded once; but products, and sums and means of 8-byte integers, which
+            would wrap, convert the input to float64 before, as PyTorch does. A conversion is a copy.
         correction: var and std divide by max(0, n - correction).
         ord: of norm: 1, 2 or inf (vector norms).
         out: refused; use copy_.
@@ -112,9 +115,9 @@ def reduce(
     that max or min return is +0.0. An empty extent gives 0, 1, NaN (mean, var, std), -inf, False or True;
     where there is no identity it is an error.
 
-    Determinism: additions form a tree that depends on the number of elements alone: the same bits for a row
-    by itself, in any batch, at any offset, on any GPU; sum and mean have the same bits on the CPU and for
-    every layout. docs/reduce.md defines the tree.
+    Determinism: additions form a tree that depends on the number of elements, their width, and whether they
+    are neighbours in memory or not: the same bits for a row by itself, in any batch, at any offset, with any
+    strides but 1, on any GPU; sum and mean have the same bits on the CPU. docs/reduce.md defines the trees.
 
     Gradients flow through all floating results, twice too. That of max and min goes to the first extremum
     (torch.amax shares it out equally among ties).
@@ -134,13 +137,13 @@ def reduce(
     >>> reduce(torch.tensor([3, 1, 3]), "argmax")
     tensor(0)
     """
-    code = _CODES.get(op)
+    code = _CODES.get(op) if isinstance(op, str) else None
     if code is None:
         code = reduce_code(op, ord)
     try:
         if (
             dtype is None and not keepdim and correction == 1 and (dim is None or type(dim) is int)
-            and out is None and not _explain.enabled
+            and dim != _ALL and out is None and not _explain.enabled
             # plain(input), spelled out: a Python call costs 0.1 us.
             and not (_tracing() or _functorch_level() is not None or _function_modes())
             and forward_ad._current_level < 0
@@ -148,17 +151,17 @@ def reduce(
             and not (input.requires_grad and _grad_enabled())
         ):  # fmt: skip
             return _call(_plain_handle, input, code, _ALL if dim is None else dim)
-        return _general(input, op, code, dim, keepdim, dtype, correction, out)
+        return _general(input, code, dim, keepdim, dtype, correction, out)
     except RuntimeError as error:
         reraise(error, "reduce", input=input)
 
 
 def _general(
-    input: torch.Tensor, op: str, code: int, dim: Any, keepdim: bool, dtype: Any, correction: float, out: Any
+    input: torch.Tensor, code: int, dim: Any, keepdim: bool, dtype: Any, correction: float, out: Any
 ) -> torch.Tensor:
     if out is not None:
         raise TypeError("reduce: out= is not supported; use result.copy_(reduce(...)) and the like")
-    arguments = (input, code, _dims(dim), keepdim, _dtype(dtype), float(correction))
+    arguments = (input, code, codes.listed(dim), keepdim, _dtype(dtype), float(correction))
     if plain(input):
         guard = below_autograd()  # entered when made; `with` would cost 0.3 us more
         try:
@@ -170,7 +173,7 @@ def _general(
     else:
         result = run_reduce(*arguments)
     if _explain.enabled:
-        _explain.log("reduce", input, op, dim)
+        _explain.log("reduce", input, code, dim, dtype=dtype)
     return result
 
 
@@ -199,7 +202,7 @@ def stats(
     >>> stats(torch.tensor([1.0, 2.0, 3.0])).var
     tensor(1.)
     """
-    arguments = (input, _dims(dim), keepdim, float(correction), indices)
+    arguments = (input, codes.listed(dim), keepdim, float(correction), indices)
     try:
         if plain(input):
             guard = below_autograd()
@@ -232,9 +235,13 @@ def dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         if plain(input, other):
             guard = below_autograd()
             try:
-                return _call(_dot_handle, input, other)
+                result = _call(_dot_handle, input, other)
             finally:
                 del guard
-        return run_dot(input, other)
+        else:
+            result = run_dot(input, other)
+        if _explain.enabled:
+            _explain.log("dot", input, other)
+        return result
     except RuntimeError as error:
         reraise(error, "dot", input=input, other=other)

@@ -1,6 +1,8 @@
 """reduce, stats and dot without data: the words of csrc/reduce/checks.h, for sizes that may be symbols."""
 
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -21,6 +23,20 @@ ALL_DIMS = -(2**63)  # of _reduce
 _NO_IDENTITY = (MAX, MIN, ARGMAX, ARGMIN, NORM_INF)
 
 Dims = Sequence[int] | None
+
+
+def listed(dim: Any) -> list[int] | None:
+    """The dim argument of a wrapper as the ops take it; NumPy's integers count as integers."""
+    if dim is None:
+        return None
+    if isinstance(dim, int):
+        return [dim]
+    if not isinstance(dim, list | tuple):
+        try:
+            return [operator.index(dim)]
+        except TypeError:
+            pass
+    return [d if isinstance(d, int) else operator.index(d) for d in dim]
 
 
 def reduced_dims(op: str, dims: Dims, rank: int) -> list[int]:
@@ -44,12 +60,12 @@ def output_shape(shape: Sequence[int], dims: list[int], keepdim: bool) -> list[i
     return [size for d, size in enumerate(shape) if d not in dims]
 
 
-def _check_input(op: str, input: torch.Tensor, dims: Dims) -> list[int]:
+def _check_input(op: str, input: torch.Tensor, shape: Sequence[int], dims: Dims) -> list[int]:
     torch._check(
         input.layout is torch.strided, lambda: f"{op}: input must be a dense tensor, got a sparse layout"
     )
     torch._check(input.dtype in _DTYPES, lambda: f"{op}: dtype {_name(input.dtype)} is not supported")
-    return reduced_dims(op, dims, input.dim())
+    return reduced_dims(op, dims, len(shape))
 
 
 def result_dtype(op: int, dtype: torch.dtype, given: int) -> torch.dtype:
@@ -76,18 +92,13 @@ def result_dtype(op: int, dtype: torch.dtype, given: int) -> torch.dtype:
     return out
 
 
-@torch.library.register_fake("gpuprims::reduce")
-def _reduce(
-    input: torch.Tensor,
-    op: int,
-    dim: Dims = None,
-    keepdim: bool = False,
-    dtype: int = -1,
-    correction: float = 1.0,
-) -> torch.Tensor:
+def check_reduce(
+    input: torch.Tensor, shape: Sequence[int], op: int, dim: Dims, dtype: int
+) -> tuple[list[int], torch.dtype]:
+    """The dims and the dtype of the result, for an input of `shape` (of `input`, or of one of a batch)."""
     check = torch._check
     check(0 <= op < len(NAMES), lambda: f"reduce: op must be a code between 0 and {len(NAMES) - 1}, got {op}")
-    dims, name = _check_input("reduce", input, dim), NAMES[op]
+    dims, name = _check_input("reduce", input, shape, dim), NAMES[op]
     count = len(dim) if dim is not None else 0
     check(
         op not in (ARGMAX, ARGMIN) or count <= 1,
@@ -97,14 +108,41 @@ def _reduce(
     if op in _NO_IDENTITY:
         for d in dims:
             check(
-                input.shape[d] != 0,
+                shape[d] != 0,
                 lambda: f"reduce: {name} of no elements is not defined: a reduced dimension has size 0",
             )
+    return dims, out
+
+
+@torch.library.register_fake("gpuprims::reduce")
+def _reduce(
+    input: torch.Tensor,
+    op: int,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: int = -1,
+    correction: float = 1.0,
+) -> torch.Tensor:
+    dims, out = check_reduce(input, input.shape, op, dim, dtype)
     return input.new_empty(output_shape(input.shape, dims, keepdim), dtype=out)
 
 
 def _plain(input: torch.Tensor, op: int, dim: int) -> torch.Tensor:
     return _reduce(input, op, None if dim == ALL_DIMS else [dim])
+
+
+def check_stats(input: torch.Tensor, shape: Sequence[int], dim: Dims, indices: bool) -> list[int]:
+    dims = _check_input("stats", input, shape, dim)
+    check = torch._check
+    check(input.dtype.is_floating_point, lambda: f"stats: input must be floating, got {_name(input.dtype)}")
+    count = len(dim) if dim is not None else 0
+    check(not indices or count <= 1, lambda: f"stats: indices take one dim or None, got {count} dims")
+    for d in dims:
+        check(
+            shape[d] != 0,
+            lambda: "stats: min of no elements is not defined: a reduced dimension has size 0",
+        )
+    return dims
 
 
 @torch.library.register_fake("gpuprims::stats")
@@ -115,24 +153,15 @@ def _stats(
     correction: float = 1.0,
     indices: bool = False,
 ) -> tuple[torch.Tensor, ...]:
-    dims = _check_input("stats", input, dim)
-    check = torch._check
-    check(input.dtype.is_floating_point, lambda: f"stats: input must be floating, got {_name(input.dtype)}")
-    count = len(dim) if dim is not None else 0
-    check(not indices or count <= 1, lambda: f"stats: indices take one dim or None, got {count} dims")
-    for d in dims:
-        check(
-            input.shape[d] != 0,
-            lambda: "stats: min of no elements is not defined: a reduced dimension has size 0",
-        )
+    dims = check_stats(input, input.shape, dim, indices)
     shape = output_shape(input.shape, dims, keepdim)
     values = [input.new_empty(shape) for _ in range(4)]
     whole = [input.new_empty(s, dtype=torch.int64) for s in (shape, *[shape if indices else [0]] * 2)]
     return (*values, *whole)
 
 
-@torch.library.register_fake("gpuprims::dot")
-def _dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def check_dot(input: torch.Tensor, other: torch.Tensor, size: Sequence[int], length: Sequence[int]) -> None:
+    """`size` and `length`: the shapes of input and other, or of one of a batch of each."""
     check = torch._check
     for name, t in (("input", input), ("other", other)):
         check(
@@ -148,12 +177,16 @@ def _dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
     def shapes() -> str:
         return (
-            "dot: input and other must be vectors of one length, got shapes "
-            f"{list(input.shape)} and {list(other.shape)}"
+            f"dot: input and other must be vectors of one length, got shapes {list(size)} and {list(length)}"
         )
 
-    check(input.dim() == 1, shapes)
-    check(other.dim() == 1, shapes)
-    check(input.shape[0] == other.shape[0], shapes)
+    check(len(size) == 1, shapes)
+    check(len(length) == 1, shapes)
+    check(size[0] == length[0], shapes)
     check(input.device == other.device, lambda: "dot: other must be on the device of input")
+
+
+@torch.library.register_fake("gpuprims::dot")
+def _dot(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    check_dot(input, other, input.shape, other.shape)
     return input.new_empty([])

@@ -9,7 +9,7 @@ import torch
 
 from . import reduce_fake as codes
 from ._dispatch import apply, bare_apply, below_autograd, direct, light_autograd
-from .reduce_fake import reduced_dims
+from .reduce_fake import check_dot, check_reduce, check_stats, reduced_dims
 from .reduce_sharding import register_shardings
 
 _ops = torch.ops.gpuprims
@@ -33,7 +33,7 @@ def _wide(t: torch.Tensor, ctx: Any) -> torch.Tensor:
 def _rows(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
     """[kept..., n]: the reduced dimensions in one, last."""
     kept = [d for d in range(x.dim()) if d not in dims]
-    return x.permute(*kept, *dims).reshape(*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in dims))
+    return x.permute([*kept, *dims]).reshape(*(x.shape[d] for d in kept), math.prod(x.shape[d] for d in dims))
 
 
 def _unrows(rows: torch.Tensor, shape: Any, dims: list[int]) -> torch.Tensor:
@@ -55,20 +55,44 @@ def _first_extremum(x: torch.Tensor, grad: torch.Tensor, ctx: Any, least: bool) 
     return _unrows(grad.new_zeros(flat.shape).scatter(-1, at, narrow), x.shape, ctx.dims)
 
 
-def _others_product(x: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """The product of all others, zeros or not."""
-    rows = _rows(x, dims)
-    one = torch.ones_like(rows[..., :1])
-    before = torch.cat([one, rows[..., :-1]], -1).cumprod(-1)
-    behind = torch.cat([rows[..., 1:], one], -1).flip(-1).cumprod(-1).flip(-1)
-    return _unrows(before * behind, x.shape, dims)
+def others_product(
+    x: torch.Tensor,
+    total: Callable[[torch.Tensor], torch.Tensor],
+    product: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The product of all others of each value's extent (which total and product reduce), with first
+    derivatives that hold where values are zero: a zero that is multiplied in stays an operand.
+
+    A quotient of the whole product: products from both ends could overflow where the whole does not.
+    """
+    zero = x == 0
+    count = total(zero)
+    rest = product(torch.where(zero, 1, x))  # of what is not zero
+    zeros = total(torch.where(zero, x, 0))  # the zero itself, where there is one
+    of_zero = torch.where(count == 1, rest, torch.where(count == 2, (zeros - x) * rest, 0))
+    quotient = rest / torch.where(zero, 1, x)
+    of_other = torch.where(count == 0, quotient, torch.where(count == 1, zeros * quotient, 0))
+    return torch.where(zero, of_zero, of_other)
 
 
-def _centred(x: torch.Tensor, mean: torch.Tensor, n: Any, correction: float) -> torch.Tensor:
-    """The derivative of the variance."""
+def _product_gradient(x: torch.Tensor, wide: torch.Tensor, dims: list[int]) -> torch.Tensor:
+    if not dims:
+        return wide.reshape(x.shape)
+    x = x.float() if x.dtype.itemsize == 2 else x
+
+    def reduced(op: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda t: _reduced(t, op, dims)
+
+    return wide * others_product(x, reduced(codes.SUM), reduced(codes.PROD))
+
+
+def _centred(
+    wide: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, n: Any, correction: float
+) -> torch.Tensor:
+    """The gradient of the variance. Factors come first: (x - mean) * 2 / n alone may be no float16."""
     freedom = n - correction
     scale = 2.0 / freedom if freedom > 0 else math.inf
-    return (x - mean) * scale
+    return (wide * scale) * (x - mean)
 
 
 def _count(x: torch.Tensor, dims: list[int]) -> Any:
@@ -106,20 +130,20 @@ def _gradient(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
     if op == codes.NORM_INF:
         return _first_extremum(x.abs(), grad, ctx, False) * x.sgn()
     if op == codes.PROD:
-        return wide * _others_product(x.to(grad.dtype), ctx.dims)
+        return _product_gradient(x.to(grad.dtype), wide, ctx.dims)
     if op == codes.NORM1:
         return wide * x.sgn()
     if op == codes.VAR:
         mean = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
-        return wide * _centred(x, mean, _count(x, ctx.dims), ctx.correction)
+        return _centred(wide, x, mean, _count(x, ctx.dims), ctx.correction)
     out = _wide(ctx.saved_tensors[1], ctx)
     if op == codes.NORM2:
         return wide * torch.where(out == 0, 0, x / out)
     if op == codes.STD:
         mean = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
         slope = torch.where(out == 0, 0, wide / (2 * out))
-        return slope * _centred(x, mean, _count(x, ctx.dims), ctx.correction)
-    return wide * (x - torch.where(out.isinf(), 0, out)).exp()  # logsumexp
+        return _centred(slope, x, mean, _count(x, ctx.dims), ctx.correction)
+    return wide * (x - torch.where(out == -math.inf, 0, out)).exp()  # logsumexp
 
 
 # stats ------------------------------------------------------------------------------------------------------
@@ -148,7 +172,7 @@ def _stats_backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         total = part if total is None else total + part
     if var is not None:
         centre = _reduced(x, codes.MEAN, ctx.dims) if ctx.dims else x
-        part = _wide(var, ctx) * _centred(x, centre, n, ctx.correction)
+        part = _centred(_wide(var, ctx), x, centre, n, ctx.correction)
         total = part if total is None else total + part
     return total, None, None, None, None
 
@@ -171,14 +195,14 @@ def _dot_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 def _batched(input: torch.Tensor, at: int | None, size: int) -> torch.Tensor:
     if at is None:
         return input.expand(size, *input.shape)
-    return input if at == 0 else input.movedim(at, 0).contiguous()  # rows keep the class of their strides
+    return input.movedim(at, 0)  # as it lies: rows keep the class of their strides
 
 
 def _vmap_reduce(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
     input, op, dims, keepdim, *rest = args
     input = _batched(input, in_dims[0], info.batch_size)
     rank = input.dim() - 1
-    chosen = reduced_dims("reduce", dims, rank)
+    chosen, _ = check_reduce(input, input.shape[1:], op, dims, rest[0])
     if op in (codes.ARGMAX, codes.ARGMIN) and len(chosen) != 1:  # an index into all that there is
         out = run(input.reshape(info.batch_size, -1), op, [1], False, *rest)
         return (out.reshape(info.batch_size, *[1] * rank) if keepdim else out), 0
@@ -191,7 +215,7 @@ def _vmap_stats(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], ar
     input, dims, keepdim, correction, indices = args
     input = _batched(input, in_dims[0], info.batch_size)
     rank, size = input.dim() - 1, info.batch_size
-    chosen = reduced_dims("stats", dims, rank)
+    chosen = check_stats(input, input.shape[1:], dims, indices)
     if len(chosen) != 1 and (indices or rank == 0):
         out = run(input.reshape(size, -1), [1], False, correction, indices)
         shape = (size, *[1] * rank) if keepdim else (size,)
@@ -205,9 +229,10 @@ def _vmap_stats(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], ar
 
 def _vmap_dot(run: Callable[..., Any], info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) -> Any:
     x, y = (_batched(t, at, info.batch_size) for t, at in zip(args, in_dims, strict=True))
-    torch._check(x.dim() == 2 and y.dim() == 2, lambda: "dot: input and other must be vectors of one length")
+    check_dot(x, y, x.shape[1:], y.shape[1:])
     wide = torch.float32 if x.dtype.itemsize == 2 else x.dtype
-    return _reduced(x.to(wide) * y.to(wide), codes.SUM, [1], False).to(x.dtype), 0
+    products = (x.to(wide) * y.to(wide)).contiguous()  # dot's tree is that of contiguous rows
+    return _reduced(products, codes.SUM, [1], False).to(x.dtype), 0
 
 
 # Registration ---------------------------------------------------------------------------------------------
@@ -249,7 +274,7 @@ def _register(
         tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
         if light_autograd(*tensors):
             return apply(Function, *args)
-        if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+        if "torch.distributed.tensor" in sys.modules:
             register_shardings()
         return op(*args)
 
@@ -259,6 +284,8 @@ def _register(
 run_reduce = _register("reduce", _setup, _backward, _vmap_reduce)
 run_stats = _register("stats", _stats_setup, _stats_backward, _vmap_stats)
 run_dot = _register("dot", _dot_setup, _dot_backward, _vmap_dot)
+if "torch.distributed.tensor" in sys.modules:  # for torch.ops, which pass by no wrapper
+    register_shardings()
 
 
 class _EagerReduce(torch.autograd.Function):

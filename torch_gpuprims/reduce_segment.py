@@ -24,8 +24,9 @@ def segment_reduce(values: torch.Tensor, indptr: torch.Tensor | Segments, op: st
 
     Returns:
         [segments] or [segments, ...]. The dtype is that of values; of a sum or product of integers it is
-        int64. 16-bit floats add up in float32, integers in 64 bits. An empty segment gives 0 (sum), NaN
-        (mean), 1 (prod), -inf (max, logsumexp) or +inf (min); of integers the least or greatest value.
+        int64 (uint64 of uint64). 16-bit floats add up in float32, integers in 64 bits. An empty segment gives
+        0 (sum), NaN (mean), 1 (prod), -inf (max, logsumexp) or +inf (min); of integers the least or greatest
+        value.
 
     NaN propagates. A maximum or minimum that is zero is +0.0.
 
@@ -96,7 +97,9 @@ def segment_expand(values: torch.Tensor, indptr: torch.Tensor | Segments, n: int
     promises = 0
     offsets = indptr.indptr if isinstance(indptr, Segments) else indptr
     if isinstance(indptr, Segments) and indptr.promises and not torch.compiler.is_compiling():
-        promises = indptr.promises if indptr.numel == n else 0  # the op says what is wrong
+        if indptr.numel != n:
+            raise RuntimeError(f"segment_expand: n must be {indptr.numel} (the end of the segments), got {n}")
+        promises = indptr.promises
     shape = values.shape
     flat = values.flatten(1) if values.dim() > 2 else values
     try:

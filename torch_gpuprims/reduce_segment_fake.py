@@ -41,7 +41,7 @@ def _fake_reduce(values: torch.Tensor, indptr: torch.Tensor, op: int, promises: 
             values.dtype.is_floating_point,
             lambda: f"segment_reduce: {OPS[op]} needs a floating dtype, got {_name(values.dtype)}",
         )
-    counts = op in (SUM, PROD) and not values.dtype.is_floating_point
+    counts = op in (SUM, PROD) and not values.dtype.is_floating_point and values.dtype != torch.uint64
     dtype = torch.int64 if counts else values.dtype
     return values.new_empty((indptr.shape[0] - 1, *values.shape[1:]), dtype=dtype)
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ._dispatch import apply, below_autograd, light_autograd
+from .reduce_grad import others_product
 from .reduce_segment_fake import MAX, MEAN, MIN, PROD, SUM
 
 reduce_op = torch.ops.gpuprims.segment_reduce.default
@@ -30,19 +31,6 @@ def run_expand(*args: Any) -> torch.Tensor:
 def _wide(x: torch.Tensor) -> torch.Tensor:
     """16-bit floats in float32."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-def _others(x: torch.Tensor, expand: Callable[..., Any], reduce: Callable[..., Any]) -> torch.Tensor:
-    """The product of the other values of each value's segment, with first derivatives that hold where values
-    are zero: a zero that is multiplied in stays an operand."""
-    zero = x == 0
-    count = expand(reduce(zero, SUM))
-    rest = expand(reduce(torch.where(zero, 1, x), PROD))  # the product of what is not zero
-    zeros = expand(reduce(torch.where(zero, x, 0), SUM))  # the zero itself, where there is one
-    of_zero = torch.where(count == 1, rest, torch.where(count == 2, (zeros - x) * rest, 0))
-    quotient = rest / torch.where(zero, 1, x)
-    of_other = torch.where(count == 0, quotient, torch.where(count == 1, zeros * quotient, 0))
-    return torch.where(zero, of_zero, of_other)
 
 
 def _first_extremum(
@@ -81,7 +69,8 @@ def _gradient(
     if code in (MAX, MIN):
         return torch.where(_first_extremum(x, out, expand, reduce), expand(grad), 0)
     if code == PROD:
-        return (expand(_wide(grad)) * _others(_wide(x), expand, reduce)).to(grad.dtype)
+        others = others_product(_wide(x), lambda t: expand(reduce(t, SUM)), lambda t: expand(reduce(t, PROD)))
+        return (expand(_wide(grad)) * others).to(grad.dtype)
     best = expand(out)
     share = torch.where(best == -math.inf, 0, torch.exp(_wide(x) - _wide(best)))
     return (expand(_wide(grad)) * share).to(grad.dtype)

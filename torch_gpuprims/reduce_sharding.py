@@ -8,8 +8,13 @@ import torch
 from .reduce_fake import Dims, reduced_dims
 
 
-@functools.cache
+@torch.compiler.assume_constant_result  # Dynamo calls it and looks no further
 def register_shardings() -> None:
+    _register()
+
+
+@functools.cache
+def _register() -> None:
     """Imports DTensor, which takes a second. Where a reduced dimension is sharded the input is gathered:
     sums of parts would have other bits."""
     from torch.distributed.tensor import Replicate, Shard

@@ -13,6 +13,10 @@ void run(const ReduceArgs& args, ReduceOp op, ReduceFamily family) {
 TensorPtr reduce_cpu(const Tensor& input, int64_t op, const MaybeDims& dims, bool keepdim,
                      int64_t dtype, double correction) {
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
+  const Dtype as = reduced_as(shape.op, shape.dtype, shape.out_dtype);
+  if (as != shape.dtype) [[unlikely]]
+    return reduce_cpu(torch::stable::to(input, scalar_type_of(as)), op, dims, keepdim,
+                      static_cast<int64_t>(shape.out_dtype), correction);
   TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype), shape.output,
                            shape.out_rank);
   ReduceArgs args = args_for(shape.op, shape.dtype, shape.out_dtype, correction);

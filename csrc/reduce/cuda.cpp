@@ -76,7 +76,9 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
   problem.forced_chunks = forced_chunks();
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
-  check(plan.grid <= INT32_MAX, op, ": too many results for one launch");
+  // long_rows numbers rows in 32 bits: 64 would cost it registers, and where they are few spills.
+  const bool numbered = plan.algo != ReduceAlgo::long_rows || args.layout.columns < UINT32_MAX - 32;
+  check(plan.grid <= INT32_MAX && numbered, op, ": too many results for one launch");
   fit_decode(args, plan, family);
   const cudaStream_t stream = current_stream(device);
   std::optional<Tensor> scratch, own;
@@ -91,6 +93,10 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
 TensorPtr reduce_cuda(const Tensor& input, int64_t op, const MaybeDims& dims, bool keepdim,
                       int64_t dtype, double correction) {
   const ReduceShape shape = check_reduce(input, op, dims, keepdim, dtype);
+  const Dtype as = reduced_as(shape.op, shape.dtype, shape.out_dtype);
+  if (as != shape.dtype) [[unlikely]]
+    return reduce_cuda(torch::stable::to(input, scalar_type_of(as)), op, dims, keepdim,
+                       static_cast<int64_t>(shape.out_dtype), correction);
   const int device = input.get_device_index();
   const DeviceGuard guard(device);
   TensorPtr out = allocate("reduce", place_of(input), scalar_type_of(shape.out_dtype), shape.output,

@@ -6,6 +6,8 @@
 namespace gpuprims {
 namespace {
 
+static_assert(kRowLanes == 4);  // the words below
+
 void describe(const ReducePlan& p, char* text, int64_t size) {
   switch (p.algo) {
     case ReduceAlgo::packed_rows:
@@ -16,23 +18,26 @@ void describe(const ReducePlan& p, char* text, int64_t size) {
                     static_cast<long long>(p.chunks), kChunk, p.per);
       break;
     default:
-      std::snprintf(text, size, "%d threads of %d columns x %d of %d pieces of %d%s, %lld parts",
+      std::snprintf(text, size, "%d threads of %d columns x %d of %d pieces of %d, %s%lld parts",
                     p.columns, p.wide, p.rows * (p.shared ? kRowLanes : 1), p.pieces, kPiece,
-                    p.shared ? " that 8 share" : "", static_cast<long long>(p.parts));
+                    p.shared ? "4 threads a piece, " : "", static_cast<long long>(p.parts));
   }
 }
 
 }  // namespace
 }  // namespace gpuprims
 
-// sizes and strides of `rank` dimensions, of which `reduced` says which are reduced. Writes at most
-// `size` bytes of text into `text`.
+// sizes and strides of `rank` dimensions, of which `reduced` says which are reduced; the codes
+// behind those of ReduceOp are stats and dot. Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_reduce(
     int op, int dtype, int acc, const int64_t* sizes, const int64_t* strides, const bool* reduced,
     int64_t rank, int sms, char* text, int64_t size) {
   using namespace gpuprims;
-  const bool stats = op == kReduceOps, arg = !stats && is_arg(static_cast<ReduceOp>(op));
-  const char* const name = stats ? "stats" : reduce_op_name(static_cast<ReduceOp>(op));
+  const bool stats = op == kReduceOps, dot = op > kReduceOps;
+  const bool arg = is_arg(static_cast<ReduceOp>(op));
+  const char* const name = stats ? "stats"
+                           : dot ? "dot"
+                                 : reduce_op_name(static_cast<ReduceOp>(op));
   const auto type = static_cast<Dtype>(dtype);
   ReduceLayout layout;
   if (!make_layout(sizes, strides, rank, reduced, arg, layout)) {
@@ -43,9 +48,11 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_reduce(
   problem.dtype = type;
   problem.layout = layout;
   problem.sms = sms;
-  problem.family = stats ? ReduceFamily::stats : family_of(static_cast<ReduceOp>(op));
+  problem.family = stats ? ReduceFamily::stats
+                   : dot ? ReduceFamily::dot
+                         : family_of(static_cast<ReduceOp>(op));
   set_lanes(problem, static_cast<Dtype>(acc), false);
-  const ReducePlan p = plan_reduce(problem);
+  const ReducePlan p = dot ? plan_dot(problem) : plan_reduce(problem);
   const long long columns = layout.columns, n = layout.n;
   if (p.grid == 0) {
     std::snprintf(text, size, "reduce %s %s %lld of %lld -> nothing to launch", name,

@@ -34,6 +34,18 @@ int columns_at_once(const SegmentReduceArgs& args) {
   return fits ? 4 : 1;
 }
 
+// What GPUPRIMS_CHECK=1 says of offsets where there is no result to compute.
+void look_at_offsets(const char* op, const Tensor& values, const SegmentReduceArgs& reduce,
+                     cudaStream_t stream) {
+  const Tensor memory = workspace(op, values, 64);
+  SegmentExpandArgs args;
+  args.indptr = reduce.indptr, args.wide = reduce.wide;
+  args.n = reduce.n, args.segments = reduce.segments;
+  args.flag = static_cast<int*>(memory.mutable_data_ptr());
+  check_cuda(op, launch_segment_check(args, stream));
+  raise_if_bad(op, args.flag, args.n, stream);
+}
+
 bool must_look(int64_t promises) { return !(promises & kReduceChecked) || raise_on_bad_data(); }
 
 }  // namespace
@@ -64,8 +76,11 @@ Tensor segment_reduce_cuda(const Tensor& values_in, const Tensor& indptr_in, int
   const SegmentReducePlan plan =
       plan_segment_reduce({args.dtype, args.op, args.n, args.segments, args.features,
                            columns_at_once(args), device_info(device).sms, args.check, promises});
-  if (plan.nothing) return out;
   const cudaStream_t stream = current_stream(device);
+  if (plan.nothing) {
+    if (raise_on_bad_data()) look_at_offsets(kOp, values, args, stream);
+    return out;
+  }
   std::optional<Tensor> memory;
   SegmentReduceSpace space;
   if (plan.header) {

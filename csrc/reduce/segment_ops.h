@@ -26,10 +26,10 @@ constexpr SegmentAccumulator segment_accumulator(Dtype t) {
   return t == Dtype::f64 ? SegmentAccumulator::f64 : SegmentAccumulator::f32;
 }
 
-// Sums and products of integers are int64, as PyTorch's.
+// Sums and products of integers are int64, as PyTorch's; of uint64 they stay that.
 constexpr Dtype segment_result(Dtype t, SegmentOp op) {
   const bool counts = op == SegmentOp::sum || op == SegmentOp::prod;
-  return counts && !is_floating(t) ? Dtype::i64 : t;
+  return counts && !is_floating(t) && t != Dtype::u64 ? Dtype::i64 : t;
 }
 
 namespace segmented {
