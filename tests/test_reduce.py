@@ -1,7 +1,6 @@
 """reduce, stats and dot beside PyTorch and beside the tree of docs/reduce.md."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -328,11 +327,3 @@ def test_explain() -> None:
     ):
         assert gp.explain("reduce", x.to(dtype), "sum", 1, dtype=out).startswith(words)
     assert "dot float32 1 of 100 -> long_rows" in gp.explain("dot", x[0], x[0])
-
-
-def test_exported_modules_can_be_saved(tmp_path: Path) -> None:
-    x = make((4, 8), torch.float32, "cpu")
-    program = torch.export.export(gp.nn.Stats(-1), (x,))
-    torch.export.save(program, tmp_path / "stats.pt2")
-    found = torch.export.load(tmp_path / "stats.pt2").module()(x)
-    assert type(found) is type(gp.stats(x, -1)) and torch.equal(found.var, gp.stats(x, -1).var)

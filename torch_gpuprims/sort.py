@@ -23,6 +23,10 @@ class Sort(NamedTuple):
     indices: torch.Tensor
 
 
+# torch.export.save writes a NamedTuple by a name.
+torch.utils._pytree._register_namedtuple(Sort, serialized_type_name="torch_gpuprims.Sort")
+
+
 def _bits(index_dtype: torch.dtype) -> int:
     return 64 if index_dtype is _INT64 else 32 if index_dtype is torch.int32 else 0  # the op refuses 0
 

@@ -22,6 +22,10 @@ class SegmentSort(NamedTuple):
     values: torch.Tensor | None
 
 
+# torch.export.save writes a NamedTuple by a name.
+torch.utils._pytree._register_namedtuple(SegmentSort, serialized_type_name="torch_gpuprims.SegmentSort")
+
+
 def segment_sort(
     keys: torch.Tensor,
     indptr: torch.Tensor | Segments,

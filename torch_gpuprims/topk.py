@@ -37,6 +37,10 @@ class TopK(NamedTuple):
     indices: torch.Tensor
 
 
+# torch.export.save writes a NamedTuple by a name.
+torch.utils._pytree._register_namedtuple(TopK, serialized_type_name="torch_gpuprims.TopK")
+
+
 def topk(
     input: torch.Tensor,
     k: int,

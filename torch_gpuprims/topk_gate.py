@@ -24,6 +24,10 @@ class TopKGate(NamedTuple):
     indices: torch.Tensor
 
 
+# torch.export.save writes a NamedTuple by a name.
+torch.utils._pytree._register_namedtuple(TopKGate, serialized_type_name="torch_gpuprims.TopKGate")
+
+
 def topk_gate(
     logits: torch.Tensor,
     k: int,

@@ -11,13 +11,12 @@
 namespace gpuprims {
 
 struct HistogramBins {
-  double lo = 0;
-  double hi = 0;
+  double lo = 1;  // what is in [lo, last] counts; nothing here
+  double last = 0;
   double scale = 0;  // bins a unit, a little too many
-  int64_t bins = 0;
-  bool closed = true;
-  double width = 1;  // hi - lo
+  double width = 0;  // hi - lo
   double unit = 1;   // of x - lo and the width, where they are tiny or huge
+  double count = 0;  // of bins
 
   // A range that is not finite, or no range, counts nothing; where lo is hi it is one unit wider on
   // either side, as torch.histc has it, or as much as makes another number.
@@ -29,24 +28,24 @@ struct HistogramBins {
       if (hi + by <= kMost) hi += by;
     }
     HistogramBins b;
-    b.lo = lo, b.hi = hi, b.bins = bins, b.closed = closed;
-    const bool sound = hi > lo && hi - lo <= kMost;
-    if (!sound) return b;
-    const double count = static_cast<double>(bins), wide = hi - lo;
+    b.count = static_cast<double>(bins);
+    const double wide = hi - lo;
+    if (!(hi > lo && wide <= kMost)) return b;
+    b.lo = lo;
+    b.last = closed ? hi : std::nextafter(hi, lo);
     b.unit = wide < 0x1p-900 ? 0x1p900 : wide > 0x1p900 ? 0x1p-200 : 1;
     b.width = wide * b.unit;
-    b.scale = count / b.width * (1 + 0x1p-50);
+    b.scale = b.count / b.width * (1 + 0x1p-50);
     return b;
   }
 
   // -1: outside, or NaN.
   GPUPRIMS_HD int64_t of(double x) const {
-    if (!(x >= lo && (closed ? x <= hi : x < hi)) || scale == 0) return -1;
-    double from = x - lo;
-    if (unit != 1) from *= unit;
-    auto bin = static_cast<int64_t>(from * scale);
-    if (from * static_cast<double>(bins) < static_cast<double>(bin) * width) --bin;
-    return bin < bins ? bin : bins - 1;
+    if (!(x >= lo && x <= last)) return -1;
+    const double from = (x - lo) * unit;
+    double bin = std::floor(from * scale);
+    if (from * count < bin * width) bin -= 1;
+    return static_cast<int64_t>(bin < count ? bin : count - 1);
   }
 };
 

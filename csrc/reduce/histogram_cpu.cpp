@@ -16,19 +16,20 @@ using torch::headeronly::Half;
 template <class T>
 void count(const T* x, int64_t n, const HistogramBins& bins, int64_t* counts) {
   // Threads with counts of their own, where those cost less than the input.
-  const int64_t grain = std::max<int64_t>({1 << 15, 4 * bins.bins, n / 64});
+  const auto many = static_cast<int64_t>(bins.count);
+  const int64_t grain = std::max<int64_t>({1 << 15, 4 * many, n / 64});
   std::mutex mutex;
   torch::stable::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> mine;
     int64_t* to = counts;
-    if (end - begin < n) mine.resize(bins.bins), to = mine.data();
+    if (end - begin < n) mine.resize(many), to = mine.data();
     for (int64_t i = begin; i < end; ++i) {
       const int64_t bin = bins.of(static_cast<double>(x[i]));
       if (bin >= 0) ++to[bin];
     }
     if (mine.empty()) return;
     const std::lock_guard<std::mutex> lock(mutex);
-    for (int64_t bin = 0; bin < bins.bins; ++bin) counts[bin] += mine[bin];
+    for (int64_t bin = 0; bin < many; ++bin) counts[bin] += mine[bin];
   });
 }
 
