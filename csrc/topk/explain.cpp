@@ -3,6 +3,7 @@
 
 #include "topk/approx_plan.h"
 #include "topk/plan.h"
+#include "topk/trial.h"
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
@@ -14,6 +15,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
   const bool ordered =
       problem.dtype == Dtype::f32 || problem.dtype == Dtype::f16 || problem.dtype == Dtype::bf16;
   problem.vectors = ordered && !problem.masked && n % topk_vector(problem.dtype) == 0;
+  problem.trial = topk_trial();
   const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
@@ -28,6 +30,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     std::snprintf(detail, sizeof detail, "a warp a row");
   else if (p.algo == TopkAlgo::cluster_row)
     std::snprintf(detail, sizeof detail, "%d block%s a row", p.splits, p.splits == 1 ? "" : "s");
+  else if (p.algo == TopkAlgo::part_row)
+    std::snprintf(detail, sizeof detail, "%d part%s a row", p.splits, p.splits == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::count_row)
     std::snprintf(detail, sizeof detail, "%d elements a block", p.tile);
   else if (p.algo == TopkAlgo::sort)

@@ -17,13 +17,14 @@ enum class TopkAlgo : int32_t {
   count_row = 7,    // few short rows: ranks by counting better elements
   warp_row = 8,     // a warp a row of some thousand elements: the largest of floats
   cluster_row = 9,  // a block a row, or a cluster of them, few rows: the largest of floats
+  part_row = 10,    // several blocks a row, no bound from elsewhere: the largest of floats
 };
-constexpr int kTopkAlgos = 10;
+constexpr int kTopkAlgos = 11;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
   constexpr const char* names[] = {"automatic",  "block_row",  "split_row", "sort",
                                    "thread_row", "radix",      "lanes",     "count_row",
-                                   "warp_row",   "cluster_row"};
+                                   "warp_row",   "cluster_row", "part_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -40,6 +41,7 @@ struct TopkProblem {
   int index_bits = 64;
   bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
                          // nothing is masked or strided
+  int trial = 0;         // candidates that have not been measured yet: bits of topk_tuning::kTry...
 };
 
 struct TopkPlan {
@@ -74,6 +76,7 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
+constexpr int kTryParts = 1;            // part_row
 constexpr int kMaxStreamK = 4096;       // larger k sort
 constexpr int kLaneItems = 16;          // elements a lane of `lanes`
 constexpr int kBlockBytes = 8 * 1024;   // at least what BlockMemory takes beside that

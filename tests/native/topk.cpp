@@ -16,7 +16,7 @@ Enum named(const std::string& name, const char* (*text)(Enum), int count) {
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int sms,
-              const std::string& forced, bool vectors) {
+              const std::string& forced, bool vectors, int trial) {
   TopkProblem problem;
   problem.dtype = named<Dtype>(dtype, dtype_name, static_cast<int>(Dtype::boolean) + 1);
   problem.rows = rows;
@@ -25,6 +25,7 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
   problem.sms = sms;
   problem.forced = named<TopkAlgo>(forced, topk_algo_name, kTopkAlgos);
   problem.vectors = vectors;
+  problem.trial = trial;
   const TopkPlan p = plan_topk(problem);
   using py::literals::operator""_a;
   return py::dict("algo"_a = topk_algo_name(p.algo), "threads"_a = p.threads, "grid"_a = p.grid,
@@ -37,5 +38,5 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
 
 void bind_topk(py::module_& m) {
   m.def("plan_topk", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"), py::arg("k"),
-        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false);
+        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false, py::arg("trial") = 0);
 }
