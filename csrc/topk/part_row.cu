@@ -1,13 +1,13 @@
-// Few long rows of floats, largest first: every block has a part of a row, reads it once and hands
-// over its best few; the row's last block takes the best k of all. One kernel, no sample, no bound
-// from elsewhere: from the first load to the last, nothing waits. Rows are whole, aligned vectors,
-// without a mask and not strided.
+// Long rows of floats, largest first: every block has a row or a part of one, reads it once and
+// hands over its best few; the row's last block takes the best k of all. One kernel, no sample, no
+// bound from elsewhere: from the first load to the last, nothing waits. Rows are whole, aligned
+// vectors, without a mask and not strided.
 //
-// 1. While a part is read, each thread keeps the best of every 8 vectors. That takes a maximum an
+// 1. While a part is read, each thread keeps the best of every few vectors. That takes a maximum an
 //    element, and nothing is compared with anything.
-// 2. The k-th best of 128 or 256 groups of threads is a bound that k elements of the part reach, as
-//    a proof, and hardly more than k: all of the part has been seen.
-// 3. Groups of 8 vectors whose best reaches it are listed and looked at again, a thread a vector.
+// 2. The k-th best of groups of threads is a bound that k elements of the part reach, as a proof,
+//    and hardly more than k: all of the part has been seen.
+// 3. Vectors whose best reaches it are listed and looked at again.
 // 4. Whoever is last of a row's blocks does the same with what all have handed over.
 #include "common/launch.h"
 #include "topk/part.cuh"
@@ -20,10 +20,6 @@ namespace {
 
 namespace t = topk_tuning;
 using Pair = Narrow;
-constexpr int kThreads = t::kPartThreads, kLoads = t::kPartLoads, kHalf = kLoads / 2;
-constexpr int kCapacity = t::kPartPairs, kList = 4 * kThreads;
-constexpr uint32_t kTile = kThreads * kLoads;  // vectors
-static_assert(kCapacity == 8 * kThreads);
 
 struct PartShape {
   int parts;       // blocks a row
@@ -35,33 +31,41 @@ struct PartShape {
 };
 
 // Of what may be wanted again soon: it stays in L1.
-__device__ __forceinline__ uint4 load_again(const void* p) {
-  return *static_cast<const uint4*>(p);
-}
+__device__ __forceinline__ uint4 load_again(const void* p) { return *static_cast<const uint4*>(p); }
 
 // Twice the groups that BlockMemory has room for lie behind the threads' pairs.
+template <int kThreads>
 __device__ __noinline__ Pair part_bound(Pair mine, int groups, int rank) {
   return group_bound_here<Pair, kThreads>(mine, groups, rank, buffer<Pair>() + kThreads);
 }
 
-template <class S>
+template <class S, int kThreads>
 class PartRow {
  public:
   using Key = typename S::Key;
   using Top = typename S::Top;
+  static constexpr bool kSmall = kThreads == t::kPartSmall;  // many to a multiprocessor
   static constexpr int kVector = Vector<Key>::kSize;
+  static constexpr int kLoads = part_loads(kThreads);  // vectors of a thread and tile
+  static constexpr int kRing = kSmall ? 4 : 8;         // loads on their way
+  static constexpr int kCapacity = part_pairs(kThreads, sizeof(Key));
+  static constexpr int kList = 4 * kThreads;
+  static constexpr uint32_t kTile = kThreads * kLoads;  // vectors
 
   __device__ __forceinline__ PartRow(const Part<Key>& part, const KeyCodec<Key>& codec,
                                      uint32_t begin, int k)
-      : part_(part), codec_(codec), begin_(begin), k_(k), full_(part.vectors / kTile) {}
+      : part_(part), codec_(codec), begin_(begin), k_(k) {}
 
   // Leaves the best k of the part in the buffer, and hardly more; returns how many there are.
   __device__ __forceinline__ int run(int groups) {
     auto& s = block<Pair>();
     if (threadIdx.x == 0) s.count = 0, s.hits = 0;
     const Pair best = read();
-    use_bound(part_bound(best, groups, k_));
-    const uint32_t tiles = full_ + (full_ * kTile + threadIdx.x < part_.vectors);
+    if constexpr (kSmall)
+      use_bound(warps_bound<kThreads>(best, k_));
+    else
+      use_bound(part_bound<kThreads>(best, groups, k_));
+    const uint32_t tiles = (part_.vectors + kTile - 1 - threadIdx.x) / kTile;
     uint32_t tile = 0;
     while (true) {
       bool stuck = false;
@@ -88,23 +92,22 @@ class PartRow {
  private:
   static __device__ __forceinline__ uint32_t* list() { return scratch<Pair>(kCapacity); }
   static __device__ __forceinline__ Top* tops() {
-    return reinterpret_cast<Top*>(ranked<Pair, kThreads>(kCapacity) + t::kPartK) + threadIdx.x;
+    return reinterpret_cast<Top*>(ranked<Pair, kThreads>(kCapacity) + part_winners(kThreads)) +
+           threadIdx.x;
   }
 
   // Of a vector's first element, in the row.
   __device__ __forceinline__ uint32_t index_of(uint32_t v) const { return begin_ + v * kVector; }
 
-  __device__ __forceinline__ void load(uint4 (&to)[kHalf], uint32_t v) const {
-    const Key* const from = part_.data + (v + threadIdx.x) * kVector;
-#pragma unroll
-    for (int u = 0; u < kHalf; ++u) to[u] = load_streaming(from + u * kThreads * kVector);
-  }
-
   // Fills tops(). Returns a pair that some element of the thread's equals or beats, or 0: its best
   // key, with the index of its first vector or, if that has no such key, of the last one in its
-  // first tile that has it. Half a tile is on its way while the other half is looked at.
+  // first tile that has it. A vector that has been looked at makes room for the one kRing later, so
+  // that as many loads are always on their way.
   __device__ __forceinline__ Pair read() const {
-    uint4 one[kHalf], other[kHalf];
+    constexpr int kTiles = kRing / kLoads, kStep = kThreads * kVector;
+    const uint32_t rounds = part_.vectors / (kRing * kThreads);
+    const Key* at = part_.data + threadIdx.x * kVector;
+    uint4 seen[kRing];
     Key best = 0;
     uint32_t from = 0;
     Top first{};
@@ -113,38 +116,51 @@ class PartRow {
       const Key key = S::template top_key<false>(top, codec_);
       if (key > best) best = key, from = tile;
     };
-    if (full_ > 0) load(one, 0);
-#pragma unroll 1
-    for (uint32_t tile = 0; tile < full_; ++tile) {
-      load(other, tile * kTile + kTile / 2);
-      Top top = S::template top<false>(one[0]);
-      if (tile == 0) first = top;
+    if (rounds > 0) {
 #pragma unroll
-      for (int u = 1; u < kHalf; ++u) top = S::better(top, S::template top<false>(one[u]));
-      if (tile + 1 < full_) load(one, (tile + 1) * kTile);
-#pragma unroll
-      for (int u = 0; u < kHalf; ++u) top = S::better(top, S::template top<false>(other[u]));
-      keep(tile, top);
+      for (int u = 0; u < kRing; ++u) seen[u] = load_streaming(at + u * kStep);
     }
-    const uint32_t v = full_ * kTile + threadIdx.x;  // the last tile is not whole
-    const int left = v < part_.vectors ? (part_.vectors - 1 - v) / kThreads + 1 : 0;  // the thread's
-    if (full_ * kTile < part_.vectors) {
-      const Key* const own = part_.data + (left > 0 ? v : 0) * kVector;
-      uint4 seen[kLoads];
+#pragma unroll 1
+    for (uint32_t round = 0; round < rounds; ++round) {
+      at += kRing * kStep;
+      const bool more = round + 1 < rounds;
 #pragma unroll
-      for (int u = 0; u < kLoads; ++u)
-        seen[u] = load_again(own + (u < left ? u * kThreads * kVector : 0));
-      Top top = S::template top<false>(seen[0]);
-      if (full_ == 0) first = top;
+      for (int j = 0; j < kTiles; ++j) {
+        Top top;
 #pragma unroll
-      for (int u = 1; u < kLoads; ++u) top = S::better(top, S::template top<false>(seen[u]));
-      if (left > 0) keep(full_, top);
+        for (int u = j * kLoads; u < (j + 1) * kLoads; ++u) {
+          const Top one = S::template top<false>(seen[u]);
+          top = u == j * kLoads ? one : S::better(top, one);
+          if (u == 0 && round == 0) first = one;
+          if (more) seen[u] = load_streaming(at + u * kStep);
+        }
+        keep(round * kTiles + j, top);
+      }
+    }
+    const uint32_t done = rounds * kRing * kThreads + threadIdx.x;
+    if (rounds * kRing * kThreads < part_.vectors) {  // the last round is not whole
+      const int left = done < part_.vectors ? (part_.vectors - 1 - done) / kThreads + 1 : 0;
+      if (left == 0) at = part_.data;
+#pragma unroll
+      for (int u = 0; u < kRing; ++u)  // what is not there is as good as the first
+        seen[u] = load_again(at + (u < left ? u * kStep : 0));
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        Top top = S::template top<false>(seen[j * kLoads]);
+        if (j == 0 && rounds == 0) first = top;
+#pragma unroll
+        for (int u = j * kLoads + 1; u < (j + 1) * kLoads; ++u)
+          top = S::better(top, S::template top<false>(seen[u]));
+        if (j * kLoads < left) keep(rounds * kTiles + j, top);
+      }
     }
     if (best == 0) return 0;
-    uint32_t at = from * kTile + threadIdx.x;
-    if (from != 0 || S::template top_key<false>(first, codec_) != best)
-      at += ((from < full_ ? kLoads : left) - 1) * kThreads;
-    return make_pair<Pair>(best, index_of(at) + kVector - 1);
+    uint32_t v = from * kTile + threadIdx.x;
+    if (from != 0 || S::template top_key<false>(first, codec_) != best) {
+      v += (kLoads - 1) * kThreads;
+      if (v >= part_.vectors) v -= ((v - part_.vectors) / kThreads + 1) * kThreads;
+    }
+    return make_pair<Pair>(best, index_of(v) + kVector - 1);
   }
 
   __device__ __forceinline__ void use_bound(Pair bound) {
@@ -156,34 +172,44 @@ class PartRow {
   // room, the bound rises, and what is still above it is offered again. Ends with a barrier, if
   // anything is listed.
   __device__ __forceinline__ void take(int listed) {
-    auto& s = block<Pair>();
+    constexpr int kEach = kSmall ? kLoads : 1;  // vectors of a thread at once
 #pragma unroll 1
-    for (int first = 0; first < listed * kLoads; first += kThreads) {
-      const int i = first + threadIdx.x;
-      uint32_t v = UINT32_MAX;
-      if (i < listed * kLoads) {
-        const uint32_t group = list()[i / kLoads];
-        v = group / kThreads * kTile + i % kLoads * kThreads + group % kThreads;
+    for (int first = 0; first < listed * kLoads; first += kThreads * kEach) {
+      uint4 raw[kEach];
+      uint32_t v[kEach];
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int i = first + e * kThreads + threadIdx.x;
+        v[e] = UINT32_MAX;
+        if (i < listed * kLoads) {
+          const uint32_t group = list()[i / kLoads];
+          v[e] = group / kThreads * kTile + i % kLoads * kThreads + group % kThreads;
+        }
+        if (v[e] < part_.vectors) raw[e] = load_again(part_.data + v[e] * kVector);
       }
-      uint4 raw{};
-      uint32_t hits = 0;
-      if (v < part_.vectors) raw = load_again(part_.data + v * kVector), hits = loose_.hits(raw);
-      while (true) {
-        uint32_t lost = 0;
-        for_hits<Pair>(raw, hits, index_of(v), codec_, [&](int j, Pair pair) {
-          if (pair < bound_) return true;
-          const int to = shared_add(&s.count, 1);
-          if (to < kCapacity) {
-            buffer<Pair>()[to] = pair;
-            return true;
-          }
-          lost = ~0u << j;
-          return false;
-        });
-        hits &= lost;
-        if (!__syncthreads_or(lost != 0)) break;
-        use_bound(keep_best<Pair, kThreads>(kCapacity, k_, k_ + (kCapacity - k_) / 8, kCapacity));
-      }
+#pragma unroll
+      for (int e = 0; e < kEach; ++e)
+        offer(raw[e], v[e] < part_.vectors ? loose_.hits(raw[e]) : 0, index_of(v[e]));
+    }
+  }
+
+  __device__ __forceinline__ void offer(const uint4& raw, uint32_t hits, uint32_t index) {
+    auto& s = block<Pair>();
+    while (true) {
+      uint32_t lost = 0;
+      for_hits<Pair>(raw, hits, index, codec_, [&](int j, Pair pair) {
+        if (pair < bound_) return true;
+        const int to = shared_add(&s.count, 1);
+        if (to < kCapacity) {
+          buffer<Pair>()[to] = pair;
+          return true;
+        }
+        lost = ~0u << j;
+        return false;
+      });
+      hits &= lost;
+      if (!__syncthreads_or(lost != 0)) return;
+      use_bound(keep_best<Pair, kThreads>(kCapacity, k_, k_ + (kCapacity - k_) / 8, kCapacity));
     }
   }
 
@@ -191,7 +217,6 @@ class PartRow {
   const KeyCodec<Key>& codec_;
   const uint32_t begin_;
   const int k_;
-  const uint32_t full_;  // whole tiles
   Pair bound_ = 0;
   S loose_, strict_;
 };
@@ -210,8 +235,10 @@ __device__ __forceinline__ bool is_last(uint32_t* ticket, uint32_t parts) {
 }
 
 // The best k of `total` pairs and hardly more, in the buffer; returns how many there are.
+template <int kThreads>
 __device__ __forceinline__ int merge(const Pair* written, int total, int groups, int k) {
   auto& s = block<Pair>();
+  constexpr int kLoads = t::kPartPairs / kThreads;
   Pair mine[kLoads], best = 0;
 #pragma unroll
   for (int u = 0; u < kLoads; ++u) {
@@ -221,7 +248,7 @@ __device__ __forceinline__ int merge(const Pair* written, int total, int groups,
 #pragma unroll
   for (int u = 0; u < kLoads; ++u) best = mine[u] > best ? mine[u] : best;
   if (threadIdx.x == 0) s.count = 0;
-  const Pair bound = part_bound(best, groups, k);
+  const Pair bound = part_bound<kThreads>(best, groups, k);
 #pragma unroll
   for (int u = 0; u < kLoads; ++u)
     if (mine[u] != 0 && mine[u] >= bound) buffer<Pair>()[shared_add(&s.count, 1)] = mine[u];
@@ -229,20 +256,23 @@ __device__ __forceinline__ int merge(const Pair* written, int total, int groups,
   return s.count;
 }
 
-template <class Key>
-__global__ void __launch_bounds__(kThreads, 1)
+template <class Key, int kThreads>
+__global__ void __launch_bounds__(kThreads, kThreads == t::kPartSmall ? t::kPartResident : 1)
     topk_part(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
               const __grid_constant__ PartShape shape) {
-  const uint32_t row = blockIdx.x / shape.parts, begin = blockIdx.x % shape.parts * shape.chunk;
+  constexpr bool kSmall = kThreads == t::kPartSmall;  // a block a row
+  constexpr int kCapacity = part_pairs(kThreads, sizeof(Key));
+  const uint32_t row = kSmall ? blockIdx.x : blockIdx.x / shape.parts;
+  const uint32_t begin = kSmall ? 0 : blockIdx.x % shape.parts * shape.chunk;
   const auto n = static_cast<uint32_t>(args.n);
   const RowPlace place(row, 1);
   const Part<Key> part(args, place, begin, n - begin < shape.chunk ? n : begin + shape.chunk);
   const int k = static_cast<int>(args.k);
   int count = 0;
   with_float_scan<Key>(args.dtype, [&]<class S>(std::type_identity<S>) {
-    count = PartRow<S>(part, codec, begin, k).run(shape.groups);
+    count = PartRow<S, kThreads>(part, codec, begin, k).run(shape.groups);
   });
-  if (shape.parts > 1) {
+  if (!kSmall && shape.parts > 1) {
     if (count > shape.hand) {
       keep_best<Pair, kThreads>(count, k, shape.hand, kCapacity);
       count = block<Pair>().count;
@@ -252,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (i < shape.hand)
       pairs[blockIdx.x % shape.parts * shape.hand + i] = i < count ? buffer<Pair>()[i] : 0;
     if (!is_last(shape.tickets + row, shape.parts)) return;
-    count = merge(pairs, shape.parts * shape.hand, shape.groups, k);
+    count = merge<kThreads>(pairs, shape.parts * shape.hand, shape.groups, k);
   }
   const Output<Key> output(args, place);
   if (count <= kByCounting<kThreads>) {
@@ -265,15 +295,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = threadIdx.x; i < k; i += kThreads) output.put(i, buffer<Pair>()[order[i]], codec);
 }
 
+template <class Key, int kThreads>
+cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
+                  cudaStream_t stream) {
+  const PartShape shape{plan.splits, static_cast<uint32_t>(plan.chunk), plan.groups,
+                        plan.flush,  static_cast<Pair*>(workspace),     tickets};
+  const LaunchShape grid{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads),
+                         kBufferAt<Pair> + static_cast<size_t>(plan.smem)};
+  return launch(topk_part<Key, kThreads>, grid, stream, args,
+                make_codec<Key>(args.dtype, args.largest), shape);
+}
+
 template <class Key>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
                   cudaStream_t stream) {
-  const PartShape shape{plan.splits, static_cast<uint32_t>(plan.chunk), plan.groups, plan.flush,
-                        static_cast<Pair*>(workspace), tickets};
-  const LaunchShape grid{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads),
-                         kBufferAt<Pair> + static_cast<size_t>(plan.smem)};
-  return launch(topk_part<Key>, grid, stream, args, make_codec<Key>(args.dtype, args.largest),
-                shape);
+  if (plan.threads == t::kPartSmall)
+    return start<Key, t::kPartSmall>(args, plan, workspace, tickets, stream);
+  return start<Key, t::kPartThreads>(args, plan, workspace, tickets, stream);
 }
 
 }  // namespace

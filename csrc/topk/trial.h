@@ -1,5 +1,5 @@
-// Candidates that wait to be measured: GPUPRIMS_TOPK_TRIAL, a sum of topk_tuning::kTry..., read at a
-// library's first call. Goes away when they are settled.
+// Candidates that wait to be measured: GPUPRIMS_TOPK_TRIAL, a sum of topk_tuning::kTry..., read at
+// a library's first call. Goes away when they are settled.
 #pragma once
 #include <cstdlib>
 

@@ -106,21 +106,19 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
       x[i] = static_cast<T>(drawn + there);
       continue;
     }
-    x[i] = static_cast<T>(data == Data::random  ? drawn
-                          : data == Data::few   ? drawn % 3
-                          : data == Data::equal ? 1
-                          : data == Data::crowded && i / 4 % 128 == 3
-                              ? 20000 + i
-                          : data == Data::crowded
-                              ? drawn
-                                                : i % n);
+    x[i] = static_cast<T>(data == Data::random                        ? drawn
+                          : data == Data::few                         ? drawn % 3
+                          : data == Data::equal                       ? 1
+                          : data == Data::crowded && i / 4 % 128 == 3 ? 20000 + i
+                          : data == Data::crowded                     ? drawn
+                                                                      : i % n);
   }
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.vectors =
-      forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row ||
-      forced == TopkAlgo::cluster_row || forced == TopkAlgo::part_row;
+  problem.trial = seed % 2 ? topk_tuning::kTryEarly : 0;
+  problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row ||
+                    forced == TopkAlgo::cluster_row || forced == TopkAlgo::part_row;
   const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
@@ -193,8 +191,9 @@ int main(int count, char** words) {
     const int64_t few[][2] = {{64, 5}, {1000, 1}, {10000, 10}, {16384, 96}, {4096, 32}};
     for (const auto& [n, k] : few)
       check<float>(Dtype::f32, 2, n, k, data, true, seed, TopkAlgo::cluster_row);
-    const int64_t parts[][4] = {{2, 20000, 20, 7}, {1, 70000, 5, 1}, {1, 100000, 96, 2},
-                                {3, 9000, 192, 9}, {1, 4096, 1, 5},  {1, 40000, 30, 132}};
+    const int64_t parts[][4] = {{2, 20000, 20, 7}, {1, 70000, 5, 1},  {1, 100000, 96, 2},
+                                {3, 9000, 192, 9}, {1, 4096, 1, 5},   {1, 40000, 30, 132},
+                                {5, 9000, 64, 3},  {3, 32768, 96, 2}, {4, 700, 1, 3}};
     for (const auto& [rows, n, k, sms] : parts)
       check<float>(Dtype::f32, rows, n, k, data, true, seed, TopkAlgo::part_row, sms);
     const int64_t any[][3] = {{5, 1, 1},    {70, 3, 2},    {300, 10, 9},   {33, 32, 31},
@@ -232,6 +231,8 @@ int main(int count, char** words) {
     check<int16_t>(Dtype::i16, 1, 100000, 20, data, false, seed, TopkAlgo::split_row, 3);
     check<int32_t>(Dtype::i32, 1, 50000, 20, data, true, seed, TopkAlgo::split_row, 3);
     check<int64_t>(Dtype::i64, 1, 30000, 20, data, false, seed, TopkAlgo::split_row, 3);
+    check<float>(Dtype::f32, 1, 200001, 20, data, true, seed, TopkAlgo::split_row, 2);
+    check<float>(Dtype::f32, 2, 150000, 1500, data, false, seed, TopkAlgo::split_row, 4);
   }
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
     check<float>(Dtype::f32, 2, 20011, 4500, data, seed % 2, seed, TopkAlgo::radix);

@@ -38,5 +38,6 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
 
 void bind_topk(py::module_& m) {
   m.def("plan_topk", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"), py::arg("k"),
-        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false, py::arg("trial") = 0);
+        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false,
+        py::arg("trial") = 0);
 }
