@@ -140,17 +140,15 @@ class PartRow {
     const uint32_t done = rounds * kRing * kThreads + threadIdx.x;
     if (rounds * kRing * kThreads < part_.vectors) {  // the last round is not whole
       const int left = done < part_.vectors ? (part_.vectors - 1 - done) / kThreads + 1 : 0;
-      if (left == 0) at = part_.data;
 #pragma unroll
-      for (int u = 0; u < kRing; ++u)  // what is not there is as good as the first
-        seen[u] = load_again(at + (u < left ? u * kStep : 0));
+      for (int u = 0; u < kRing; ++u) seen[u] = u < left ? load_again(at + u * kStep) : uint4{};
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
         Top top = S::template top<false>(seen[j * kLoads]);
         if (j == 0 && rounds == 0) first = top;
 #pragma unroll
         for (int u = j * kLoads + 1; u < (j + 1) * kLoads; ++u)
-          top = S::better(top, S::template top<false>(seen[u]));
+          if (u < left) top = S::better(top, S::template top<false>(seen[u]));
         if (j * kLoads < left) keep(rounds * kTiles + j, top);
       }
     }
