@@ -47,7 +47,9 @@ class PartRow {
   static constexpr bool kSmall = kThreads == t::kPartSmall;  // many to a multiprocessor
   static constexpr int kVector = Vector<Key>::kSize;
   static constexpr int kLoads = part_loads(kThreads);  // vectors of a thread and tile
-  static constexpr int kRing = kSmall ? 4 : 8;         // loads on their way
+  static constexpr int kRing = kSmall ? 4 : 8;         // and round,
+  static constexpr int kHalf = kRing / 2, kTiles = kRing / kLoads;
+  static constexpr int kStep = kThreads * kVector;
   static constexpr int kCapacity = part_pairs(kThreads, sizeof(Key));
   static constexpr int kList = 4 * kThreads;
   static constexpr uint32_t kTile = kThreads * kLoads;  // vectors
@@ -99,15 +101,23 @@ class PartRow {
   // Of a vector's first element, in the row.
   __device__ __forceinline__ uint32_t index_of(uint32_t v) const { return begin_ + v * kVector; }
 
+  static __device__ __forceinline__ void load(uint4 (&to)[kHalf], const Key* from) {
+#pragma unroll
+    for (int u = 0; u < kHalf; ++u) to[u] = load_streaming(from + u * kStep);
+  }
+  static __device__ __forceinline__ Top top_of(const uint4 (&half)[kHalf], Top top) {
+#pragma unroll
+    for (int u = 0; u < kHalf; ++u) top = S::better(top, S::template top<false>(half[u]));
+    return top;
+  }
+
   // Fills tops(). Returns a pair that some element of the thread's equals or beats, or 0: its best
   // key, with the index of its first vector or, if that has no such key, of the last one in its
-  // first tile that has it. A vector that has been looked at makes room for the one kRing later, so
-  // that as many loads are always on their way.
+  // first tile that has it. A half of a round's vectors is on its way while the other is looked at.
   __device__ __forceinline__ Pair read() const {
-    constexpr int kTiles = kRing / kLoads, kStep = kThreads * kVector;
     const uint32_t rounds = part_.vectors / (kRing * kThreads);
     const Key* at = part_.data + threadIdx.x * kVector;
-    uint4 seen[kRing];
+    uint4 one[kHalf], other[kHalf];
     Key best = 0;
     uint32_t from = 0;
     Top first{};
@@ -116,29 +126,21 @@ class PartRow {
       const Key key = S::template top_key<false>(top, codec_);
       if (key > best) best = key, from = tile;
     };
-    if (rounds > 0) {
-#pragma unroll
-      for (int u = 0; u < kRing; ++u) seen[u] = load_streaming(at + u * kStep);
-    }
+    if (rounds > 0) load(one, at);
 #pragma unroll 1
     for (uint32_t round = 0; round < rounds; ++round) {
+      load(other, at + kHalf * kStep);
+      Top top = S::template top<false>(one[0]);
+      if (round == 0) first = top;
+      top = top_of(one, top);
       at += kRing * kStep;
-      const bool more = round + 1 < rounds;
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        Top top;
-#pragma unroll
-        for (int u = j * kLoads; u < (j + 1) * kLoads; ++u) {
-          const Top one = S::template top<false>(seen[u]);
-          top = u == j * kLoads ? one : S::better(top, one);
-          if (u == 0 && round == 0) first = one;
-          if (more) seen[u] = load_streaming(at + u * kStep);
-        }
-        keep(round * kTiles + j, top);
-      }
+      if (round + 1 < rounds) load(one, at);
+      if (kTiles == 2) keep(2 * round, top), top = S::template top<false>(other[0]);
+      keep((round + 1) * kTiles - 1, top_of(other, top));
     }
     const uint32_t done = rounds * kRing * kThreads + threadIdx.x;
     if (rounds * kRing * kThreads < part_.vectors) {  // the last round is not whole
+      uint4 seen[kRing];
       const int left = done < part_.vectors ? (part_.vectors - 1 - done) / kThreads + 1 : 0;
 #pragma unroll
       for (int u = 0; u < kRing; ++u) seen[u] = u < left ? load_again(at + u * kStep) : uint4{};
