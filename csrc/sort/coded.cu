@@ -11,11 +11,9 @@ namespace {
 
 // Counts of the digits of codes, and whether a row is sorted.
 template <class Key>
-__global__ void __launch_bounds__(kCountThreads, 3)
-    sort_count_codes(const __grid_constant__ SweepArgs args, int code_bits) {
+__device__ __forceinline__ void count_codes(const SweepArgs& args, int code_bits,
+                                            uint32_t (&counts)[2][kDigits], uint32_t* cells) {
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
-  __shared__ uint32_t counts[2][kDigits];
-  __shared__ __align__(16) uint32_t cells[kCodeCells];
   const int t = threadIdx.x;
   for (int i = t; i < 2 * kDigits; i += kCountThreads) counts[0][i] = 0;
   cudaGridDependencySynchronize();
@@ -58,6 +56,16 @@ __global__ void __launch_bounds__(kCountThreads, 3)
     }
     __syncthreads();
   }
+}
+
+__global__ void __launch_bounds__(kCountThreads, 3)
+    sort_count_codes(const __grid_constant__ SweepArgs args, int code_bits) {
+  __shared__ uint32_t counts[2][kDigits];
+  __shared__ __align__(16) uint32_t cells[kCodeCells];
+  if (args.sort.bytes == 8)
+    count_codes<uint64_t>(args, code_bits, counts, cells);
+  else
+    count_codes<uint32_t>(args, code_bits, counts, cells);
 }
 
 // What a pass does with one tile; in shared memory, as registers are few.
@@ -325,6 +333,29 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
 
 }  // namespace
 
+// By the blocks of sort_sample that do nothing else.
+cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream) {
+  SweepArgs args{};
+  args.space.status = memory;
+  const int64_t count = bytes / 16;
+  const int64_t blocks = std::clamp<int64_t>(count / kThreads, 1, grid);
+  return launch(sort_sample, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream, args, 0,
+                0, 0, count, 1);
+}
+
+cudaError_t launch_sort_sample(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
+                               int ends, cudaStream_t stream) {
+  const SweepArgs args{sort, space};
+  const int threads = plan.sample_threads, samples = plan.samples;
+  const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
+  const int64_t clear = plan.clear_bytes / 16;
+  const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);
+  LaunchShape shape{dim3(static_cast<unsigned>(samplers + clearers)), dim3(threads)};
+  shape.smem = sample_bytes(samples);
+  return launch(sort_sample, shape, stream, args, samples, sample_slots(samples), samplers, clear,
+                ends);
+}
+
 cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
   if (sort.bytes == 4 && !plan.packed) return cudaErrorNotSupported;  // does not pay
@@ -332,21 +363,14 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
       sort,      space,         plan.tiles_per_row, plan.tiles,      plan.tile, plan.code_passes,
       plan.side, plan.in_place, plan.mend,          plan.wide_status};
   args.space.counts = space.code_counts;
-  const int threads = plan.sample_threads, samples = plan.samples;
-  const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
-  const int64_t clear = plan.clear_bytes / 16;
-  const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);
-  LaunchShape shape{dim3(static_cast<unsigned>(samplers + clearers)), dim3(threads)};
-  shape.smem = sample_bytes(samples);
-  if (const auto code =
-          launch(sort_sample, shape, stream, args, samples, sample_slots(samples), samplers, clear))
+  LaunchShape shape;
+  // In long rows of integers up to half of the span is outside of the sample's.
+  if (const auto code = launch_sort_sample(sort, plan, space, sort.bytes == 8 ? 2 : 32, stream))
     return code;
-  shape.smem = 0;
   shape.dependent = true;
   shape.grid = dim3(static_cast<unsigned>(plan.grid));
   shape.block = dim3(kCountThreads);
-  const auto count = sort.bytes == 8 ? sort_count_codes<uint64_t> : sort_count_codes<uint32_t>;
-  if (const auto code = launch(count, shape, stream, args, plan.code_bits)) return code;
+  if (const auto code = launch(sort_count_codes, shape, stream, args, plan.code_bits)) return code;
   if (plan.side) return run<uint64_t, uint32_t>(args, plan, stream);
   return run<uint64_t, None>(args, plan, stream);
 }
