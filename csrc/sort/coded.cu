@@ -11,9 +11,11 @@ namespace {
 
 // Counts of the digits of codes, and whether a row is sorted.
 template <class Key>
-__device__ __forceinline__ void count_codes(const SweepArgs& args, int code_bits,
-                                            uint32_t (&counts)[2][kDigits], uint32_t* cells) {
+__global__ void __launch_bounds__(kCountThreads, 3)
+    sort_count_codes(const __grid_constant__ SweepArgs args, int code_bits) {
   using Word = std::conditional_t<sizeof(Key) == 8, uint64_t, uint32_t>;
+  __shared__ uint32_t counts[2][kDigits];
+  __shared__ __align__(16) uint32_t cells[kCodeCells];
   const int t = threadIdx.x;
   for (int i = t; i < 2 * kDigits; i += kCountThreads) counts[0][i] = 0;
   cudaGridDependencySynchronize();
@@ -56,16 +58,6 @@ __device__ __forceinline__ void count_codes(const SweepArgs& args, int code_bits
     }
     __syncthreads();
   }
-}
-
-__global__ void __launch_bounds__(kCountThreads, 3)
-    sort_count_codes(const __grid_constant__ SweepArgs args, int code_bits) {
-  __shared__ uint32_t counts[2][kDigits];
-  __shared__ __align__(16) uint32_t cells[kCodeCells];
-  if (args.sort.bytes == 8)
-    count_codes<uint64_t>(args, code_bits, counts, cells);
-  else
-    count_codes<uint32_t>(args, code_bits, counts, cells);
 }
 
 // What a pass does with one tile; in shared memory, as registers are few.
@@ -370,7 +362,8 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
   shape.dependent = true;
   shape.grid = dim3(static_cast<unsigned>(plan.grid));
   shape.block = dim3(kCountThreads);
-  if (const auto code = launch(sort_count_codes, shape, stream, args, plan.code_bits)) return code;
+  const auto count = sort.bytes == 8 ? sort_count_codes<uint64_t> : sort_count_codes<uint32_t>;
+  if (const auto code = launch(count, shape, stream, args, plan.code_bits)) return code;
   if (plan.side) return run<uint64_t, uint32_t>(args, plan, stream);
   return run<uint64_t, None>(args, plan, stream);
 }

@@ -81,11 +81,9 @@ __device__ __forceinline__ void read_span(const Key* row, int64_t begin, int64_t
 }
 
 template <class Key, class Word>
-__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
-    sort_count(const __grid_constant__ SweepArgs args,
-               const __grid_constant__ OrderParams<Word> order) {
+__device__ __forceinline__ void count_digits(const SweepArgs& args, const OrderParams<Word>& order,
+                                             uint32_t (&counts)[sizeof(Key)][kDigits]) {
   constexpr int kThreads = kCountThreads, kPasses = sizeof(Key);
-  __shared__ uint32_t counts[kPasses][kDigits];
   const int t = threadIdx.x;
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
@@ -132,6 +130,25 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     }
     __syncthreads();
   }
+}
+
+template <class Key, class Word>
+__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
+    sort_count(const __grid_constant__ SweepArgs args,
+               const __grid_constant__ OrderParams<Word> order) {
+  __shared__ uint32_t counts[sizeof(Key)][kDigits];
+  count_digits<Key, Word>(args, order, counts);
+}
+
+// Elements of one byte and of two: one kernel for both.
+template <class Word>
+__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
+    sort_count_narrow(const __grid_constant__ SweepArgs args) {
+  __shared__ uint32_t one[1][kDigits], two[2][kDigits];
+  if (args.sort.bytes == 1)
+    count_digits<uint8_t, Word>(args, args.sort.order32, one);
+  else
+    count_digits<uint16_t, Word>(args, args.sort.order32, two);
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
     int forced, char* text, int64_t size) {
   using namespace gpuprims;
   const auto type = static_cast<Dtype>(dtype);
-  const SortPlan p = plan_sort({type, rows, n, values != 0, indices != 0, index_bits, 0,
-                                dtype_bytes(type) * 8, sms, static_cast<SortAlgo>(forced), false, -1, -1,
-                                spread_bits()});
+  const SortPlan p =
+      plan_sort({type, rows, n, values != 0, indices != 0, index_bits, 0, dtype_bytes(type) * 8,
+                 sms, static_cast<SortAlgo>(forced), false, -1, -1, spread_bits()});
   const char* const op = values && indices ? "sort" : values ? "sort_keys" : "argsort";
   const long long r = rows, length = n;
   if (p.grid == 0) {

@@ -113,9 +113,9 @@ struct SweepSpace {
   uint32_t* code_next = nullptr;    // [2]: their next tile
   uint64_t* code_counts = nullptr;  // [rows][code passes][256]
   SpreadSpace spread;
-  uint32_t* totals = nullptr;       // segments: {rows, tiles}
-  uint32_t* tile_row = nullptr;     // segments: [tiles]
-  uint32_t* tile_base = nullptr;    // segments: [rows], the first tile
+  uint32_t* totals = nullptr;     // segments: {rows, tiles}
+  uint32_t* tile_row = nullptr;   // segments: [tiles]
+  uint32_t* tile_base = nullptr;  // segments: [rows], the first tile
 };
 
 cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);

@@ -137,7 +137,7 @@ struct MendedRow {
 };
 
 // In place: keys that an odd number of passes left in A.
-__device__ __noinline__ void bring_back(const SweepArgs& args) {
+__device__ __forceinline__ void bring_back(const SweepArgs& args) {
   for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
     const TilePlace place = tile_place(args, tile);
     if (!args.space.state[place.row].unfinished) continue;
@@ -145,7 +145,7 @@ __device__ __noinline__ void bring_back(const SweepArgs& args) {
     by_width(args.sort, [&](auto elements) {
       using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
       const Element* const from = static_cast<const Element*>(args.space.keys[0]);
-#pragma unroll 8
+#pragma unroll 4
       for (int i = threadIdx.x; i < args.tile; i += kMendThreads)
         if (i < left)
           elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);

@@ -52,10 +52,10 @@ constexpr int64_t kParted = 1'500'000;   // the fewest elements for parts
 constexpr int64_t kSpreadRow = 300'000, kSpreadBucket = 1700;
 constexpr int64_t kSpreadMost = kSpreadBucket << 16;
 constexpr int64_t kSpreadSamples = 4096;  // at least
-constexpr int kSpreadOnce = 10;      // the most bits of a code that one pass does
-constexpr int kSettleItems = 16;     // of a window of buckets, with as many threads
-constexpr int kSettleLog = 13;       // ... which has room for 2^13 records
-constexpr int kBlockItems = 16;      // a thread; 32 in the largest block
+constexpr int kSpreadOnce = 10;           // the most bits of a code that one pass does
+constexpr int kSettleItems = 16;          // of a window of buckets, with as many threads
+constexpr int kSettleLog = 13;            // ... which has room for 2^13 records
+constexpr int kBlockItems = 16;           // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
@@ -107,9 +107,9 @@ struct SortPlan {
   int parts = 0;          // a block each sorts so many parts of a row first
   int64_t part_grid = 0;  // such blocks
   int64_t splits_at = 0;
-  int spread_bits = 0;    // of a code; 0: not by buckets
+  int spread_bits = 0;  // of a code; 0: not by buckets
   int64_t spread_grid = 0;
-  int spread_low = 0;     // those that the second pass is for; 0: there is none
+  int spread_low = 0;  // those that the second pass is for; 0: there is none
   int64_t spread_state_at = 0, spread_counts_at = 0, spread_starts_at = 0, spread_firsts_at = 0;
   int64_t spread_windows_at = 0, spread_crowded_at = 0, spread_tiles_at = 0;
   bool b_keys = false;      // the second buffer is workspace, not the output
@@ -211,7 +211,8 @@ inline void plan_spread(SortPlan& plan, const SortProblem& p, int64_t rows) {
   plan.spread_low = plan.spread_bits > t::kSpreadOnce ? plan.spread_bits / 2 : 0;
   plan.spread_grid = int64_t{t::kBlocksPerSm} * p.sms;
   plan.sample_threads = 1024;
-  plan.samples = static_cast<int>(std::clamp<int64_t>(p.n / 128, t::kSpreadSamples, 16384) / 1024 * 1024);
+  plan.samples =
+      static_cast<int>(std::clamp<int64_t>(p.n / 128, t::kSpreadSamples, 16384) / 1024 * 1024);
 }
 
 // Rows: how many the sweep's tables have room for; tiles: of all rows.

@@ -40,7 +40,10 @@ struct BinMap {
     scale = static_cast<uint32_t>(kBins * (4294967296.0f * 0.99999f) / span);
   }
   __device__ __forceinline__ explicit BinMap(const uint4& told)
-      : least(told.x), scale(told.y), up(static_cast<int>(told.z)), index_up(static_cast<int>(told.w)) {}
+      : least(told.x),
+        scale(told.y),
+        up(static_cast<int>(told.z)),
+        index_up(static_cast<int>(told.w)) {}
   __device__ __forceinline__ uint4 words() const {
     return make_uint4(least, scale, static_cast<uint32_t>(up), static_cast<uint32_t>(index_up));
   }
@@ -83,29 +86,36 @@ __device__ __forceinline__ bool start_bins(uint32_t* table, int count, uint32_t*
   return work > 64 + kWork * static_cast<uint32_t>(count) / 16;  // a sixteenth of all in few bins
 }
 
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  return static_cast<uint32_t>(opaque(static_cast<int>(value)));
+}
+
 // Where a window's results go; keys of 4 bytes back to elements in few instructions.
 struct SettledRow {
   uint32_t* const values;
   void* const indices;
   const uint32_t* const input;
+  const uint32_t sign;
   const bool wide;
-  const uint32_t turn, more, positive, negative, zero, nan;
+  const uint32_t turn;
+  // Opaque, or they would be computed anew for every record.
+  const uint32_t more, negative, zero, nan;
 
   __device__ __forceinline__ explicit SettledRow(const SortArgs& args)
       : values(static_cast<uint32_t*>(args.values)),
         indices(args.indices),
         input(static_cast<const uint32_t*>(args.input)),
+        sign(args.order32.sign),
         wide(args.wide_index),
         turn(args.order32.invert),
-        more(args.order32.lossless ? args.order32.nans : 0),
-        positive(args.order32.sign),
-        negative(args.order32.sign | args.order32.float_mask),
-        zero(args.order32.sign ^ args.order32.invert),
-        nan(~args.order32.invert) {}
+        more(kept(args.order32.lossless ? args.order32.nans : 0)),
+        negative(kept(args.order32.sign | args.order32.float_mask)),
+        zero(kept(args.order32.sign ^ args.order32.invert)),
+        nan(kept(~args.order32.invert)) {}
 
   __device__ __forceinline__ uint32_t decode(uint32_t key) const {
     const uint32_t bits = (key ^ turn) + more;
-    return bits ^ (static_cast<int32_t>(bits) < 0 ? positive : negative);
+    return bits ^ (static_cast<int32_t>(bits) < 0 ? sign : negative);
   }
   // kPlain: values and wide indices are wanted.
   template <bool kPlain, class Record>
@@ -193,16 +203,17 @@ __device__ __forceinline__ void write_window(const Record* stage, const uint32_t
     const uint32_t word = table[map.of(mine)], size = word >> 16;
     uint32_t place = word & 0xffff;
     if (size > 1) {
-      const int end = static_cast<int>(place + size);
+      const Record* other = stage + place;
+      const Record* const end = other + size;
 #pragma unroll 1
-      for (int j = static_cast<int>(place); j < end; j += 2) {  // those behind are greater
+      do {  // two at a time: those behind are greater
 #pragma unroll
         for (int s = 0; s < 2; ++s) {
-          const Record other = stage[j + s];
-          count_less(place, other, mine);
-          if constexpr (sizeof(Record) == 4) place += other == mine && j + s < i;
+          count_less(place, other[s], mine);
+          if constexpr (sizeof(Record) == 4) place += other[s] == mine && other + s < stage + i;
         }
-      }
+        other += 2;
+      } while (other < end);
     }
     to.put<kPlain>(begin + place, mine);
   }
@@ -223,7 +234,6 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   if (!space.state->fits) return;
   const uint32_t windows = space.state->windows;
   const Record* const from = static_cast<const Record*>(args.space.keys[0]);
-  const SettledRow to(args.sort);
   const bool plain = kIndex && args.sort.values && args.sort.wide_index;
   Record record[kSettleItems];
   // Behind the window's end its last record stands for those that are not there.
@@ -282,9 +292,11 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       reinterpret_cast<uint4*>(table)[v * kThreads + t] = make_uint4(0, 0, 0, 0);
     __syncthreads();
     const BinMap map(told);
-    typename M::T::Ranks number;  // of a record among those of its bin
+    // A record's number among those of its bin, four a word: bins of more than 255 are crowded.
+    uint32_t numbers[kSettleItems / 4] = {};
     rows(count, [&](int i) {
-      number.set(i, atomicAdd(table + map.of(record[i]), i * kThreads < count - t ? 1u : 0u));
+      const uint32_t more = i * kThreads < count - t ? 1 : 0;
+      numbers[i / 4] += atomicAdd(table + map.of(record[i]), more) << (i % 4 * 8);
     });
     __syncthreads();
     const bool crowded = __syncthreads_or(start_bins(table, count, sums));
@@ -293,7 +305,8 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       BinMap again = map;  // bins are computed anew: registers are few
       again.up = opaque(map.up);
       rows(count, [&](int i) {
-        const uint32_t slot = (table[again.of(record[i])] & 0xffff) + number[i];
+        const uint32_t slot =
+            (table[again.of(record[i])] & 0xffff) + (numbers[i / 4] >> (i % 4 * 8) & 255);
         if (i * kThreads < count - t) stage[slot] = record[i];
       });
     }
@@ -307,6 +320,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     load(begins[turn ^ 1], counts[turn ^ 1]);  // while this one is written
     if (crowded) continue;
     count = counts[turn];
+    const SettledRow to(args.sort);
     if (plain)
       write_window<true>(stage, table, map, to, begins[turn], count);
     else

@@ -53,7 +53,8 @@ __device__ __noinline__ void plan_buckets(const SweepArgs& args, int bits, int l
   };
   const uint32_t windows = window_of(n - 1) + 1;
   for (int i = lane; i - lane < words; i += 32) {
-    const uint32_t two = i < words ? __ldcg(counts + i) : 0, a = two & 0xffff, both = a + (two >> 16);
+    const uint32_t two = i < words ? __ldcg(counts + i) : 0, a = two & 0xffff,
+                   both = a + (two >> 16);
     uint32_t before = both;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -122,8 +123,8 @@ __global__ void __launch_bounds__(kSpreadCountThreads)
       atomicAdd(counts + code / 2, 1u << (code % 2 * 16));
     };
     if (begin < stop)
-      read_span<uint32_t, uint32_t, kSpreadCountThreads>(
-          elements.input(), begin, stop, !args.sort.indices, encode, count, trend);
+      read_span<uint32_t, uint32_t, kSpreadCountThreads>(elements.input(), begin, stop,
+                                                         !args.sort.indices, encode, count, trend);
     trend.tell(*args.space.state);
     __syncthreads();
     // Four counts together.
@@ -144,7 +145,8 @@ __global__ void __launch_bounds__(kSpreadCountThreads)
 template <class Record>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   const int bits = plan.spread_bits, low = plan.spread_low;
-  const int sms = static_cast<int>(std::max<int64_t>(plan.spread_grid / sort_tuning::kBlocksPerSm, 1));
+  const int sms =
+      static_cast<int>(std::max<int64_t>(plan.spread_grid / sort_tuning::kBlocksPerSm, 1));
   LaunchShape shape{dim3(static_cast<unsigned>(sms)), dim3(kSpreadCountThreads)};
   shape.smem = (1 << bits) * 2 + kCodeCells * 4;
   shape.dependent = true;

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     at += gridDim.x;
     const SpreadTile next = pass.tile(at);
     const int left = tile.count - t;  // record i is there where i * kThreads is less
-    uint32_t where[M::kItems];  // a record's digit, and its number among those of it
+    uint32_t where[M::kItems];        // a record's digit, and its number among those of it
 #pragma unroll
     for (int i = 0; i < M::kItems; ++i) {
       uint32_t key = key_of(record[i]);

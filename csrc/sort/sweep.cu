@@ -49,8 +49,10 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
   cudaError_t code;
   if constexpr (sizeof(Key) == 8)
     code = launch(sort_count<Key, uint64_t>, shape, stream, args, args.sort.order64);
-  else
+  else if constexpr (sizeof(Key) == 4)
     code = launch(sort_count<Key, uint32_t>, shape, stream, args, args.sort.order32);
+  else
+    code = launch(sort_count_narrow<uint32_t>, shape, stream, args);
   if (code != cudaSuccess) return code;
   if ((code = launch(sort_plan_passes, rows, stream, args)) != cudaSuccess) return code;
   if (plan.side == 8) return run_passes<Key, uint64_t>(args, plan, stream);

@@ -31,8 +31,8 @@ py::dict describe(const SortPlan& p) {
       "code_bits"_a = p.code_bits, "samples"_a = p.samples, "sample_threads"_a = p.sample_threads,
       "chunks"_a = p.chunks, "spread_bits"_a = p.spread_bits, "spread_low"_a = p.spread_low,
       "codes_at"_a = p.codes_at, "spread_tiles_at"_a = p.spread_tiles_at,
-      "spread_windows_at"_a = p.spread_windows_at,
-      "spread_crowded_at"_a = p.spread_crowded_at, "parts"_a = p.parts, "part_grid"_a = p.part_grid, "tiles"_a = p.tiles,
+      "spread_windows_at"_a = p.spread_windows_at, "spread_crowded_at"_a = p.spread_crowded_at,
+      "parts"_a = p.parts, "part_grid"_a = p.part_grid, "tiles"_a = p.tiles,
       "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes, "a_keys_at"_a = p.a_keys_at,
       "a_side_at"_a = p.a_side_at, "workspace"_a = p.workspace, "traffic"_a = p.traffic);
 }
