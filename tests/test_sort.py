@@ -216,7 +216,9 @@ def test_one_row_in_buckets(codes, n, kind, monkeypatch):
         for way in ("0", codes):
             monkeypatch.setenv("GPUPRIMS_SORT_SPREAD", way)
             for _ in range(1 if way == "0" or n > 2e7 else 3):
-                sorted_ = sort(y, descending=descending, index_dtype=torch.int32 if descending else torch.int64)
+                sorted_ = sort(
+                    y, descending=descending, index_dtype=torch.int32 if descending else torch.int64
+                )
                 results.append((*sorted_, argsort(y, descending=descending), sort_keys(y, -1, descending)))
         for other in results[1:]:
             for mine, theirs in zip(other, results[0], strict=True):
