@@ -136,23 +136,6 @@ struct MendedRow {
   }
 };
 
-// In place: keys that an odd number of passes left in A.
-__device__ __forceinline__ void bring_back(const SweepArgs& args) {
-  for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
-    const TilePlace place = tile_place(args, tile);
-    if (!args.space.state[place.row].unfinished) continue;
-    const int64_t begin = place.in_row * args.tile, left = place.span.n - begin;
-    by_width(args.sort, [&](auto elements) {
-      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
-      const Element* const from = static_cast<const Element*>(args.space.keys[0]);
-#pragma unroll 4
-      for (int i = threadIdx.x; i < args.tile; i += kMendThreads)
-        if (i < left)
-          elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);
-    });
-  }
-}
-
 // Starts of runs are listed first, so that a warp does not wait for the one run that it has.
 __global__ void __launch_bounds__(kMendThreads, kMendBlocksPerSm)
     sort_mend(const __grid_constant__ SweepArgs args) {
@@ -161,7 +144,6 @@ __global__ void __launch_bounds__(kMendThreads, kMendBlocksPerSm)
   __shared__ uint32_t count;
   cudaGridDependencySynchronize();
   if (args.rest && !*args.space.left) return;
-  if (args.in_place) return bring_back(args);
   const int64_t tiles = tile_count(args);
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const TilePlace place = tile_place(args, tile);

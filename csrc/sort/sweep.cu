@@ -26,13 +26,17 @@ cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cu
 template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
-  if (!args.in_place && (sizeof(Record) < 8 || !args.mend)) return cudaSuccess;
-  const int64_t blocks = plan.grid / sort_tuning::kBlocksPerSm * kMendBlocksPerSm + 1;
-  LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kMendThreads)};
-  shape.dependent = true;
-  if (const auto code = launch(sort_mend, shape, stream, args)) return code;
+  if (args.in_place) {
+    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid * 2)), dim3(kDigits)};
+    shape.dependent = true;
+    return launch(sort_plan_passes, shape, stream, args, true);
+  }
   if constexpr (sizeof(Record) == 8) {
-    if (args.in_place) return cudaSuccess;
+    if (!args.mend) return cudaSuccess;
+    const int64_t blocks = plan.grid / sort_tuning::kBlocksPerSm * kMendBlocksPerSm + 1;
+    LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kMendThreads)};
+    shape.dependent = true;
+    if (const auto code = launch(sort_mend, shape, stream, args)) return code;
     return run_round<Record, Side>(1, args, plan, stream);
   }
   return cudaSuccess;
@@ -54,7 +58,7 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
   else
     code = launch(sort_count_narrow<uint32_t>, shape, stream, args);
   if (code != cudaSuccess) return code;
-  if ((code = launch(sort_plan_passes, rows, stream, args)) != cudaSuccess) return code;
+  if ((code = launch(sort_plan_passes, rows, stream, args, false)) != cudaSuccess) return code;
   if (plan.side == 8) return run_passes<Key, uint64_t>(args, plan, stream);
   if constexpr (sizeof(Key) == 8)
     return plan.side == 4 ? run_passes<Key, uint32_t>(args, plan, stream)
