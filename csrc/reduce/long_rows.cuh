@@ -7,6 +7,10 @@ namespace gpuprims {
 
 constexpr int kRowThreads = reduce_tuning::kThreads;
 
+// Registers for partial results on their way to a thread of the last block. It is alone then, and
+// waits once for as many of them: of 2^28 elements a thread has 32.
+constexpr int kFinishWords = 32;
+
 // The last block of a row: groups go to kFinish accumulators in turn, which are combined by
 // halving. Those that have no group are left out.
 template <class Op>
@@ -21,7 +25,7 @@ __device__ void finish_row(const Op& op, const ReduceArgs& args, typename Op::St
   for (int a = threadIdx.x; a < width; a += blockDim.x) {
     State state = op.identity();
     if (per_group == 1) {  // many: a batch is on its way while none is waited for
-      constexpr int kBatch = sizeof(State) <= 8 ? 4 : 2;
+      constexpr int kBatch = kFinishWords * 4 / sizeof(State);
 #pragma unroll 1
       for (int g = a; g < groups; g += kBatch * kFinish) {
         State some[kBatch];

@@ -24,6 +24,21 @@ template <class State, int Wide>
 constexpr size_t kExchangedBytes =
     reduce_tuning::kThreads * kExchanged<State, Wide> * sizeof(State);
 
+// Whether the results of a thread's columns can be written at once.
+template <class Op, class Raw, int Wide>
+constexpr bool kLines = Wide == 4 && std::is_same_v<Raw, float> &&
+                        std::is_same_v<typename Op::Value, float> &&
+                        !std::is_same_v<Op, PlacedStats<float>>;
+
+inline bool has_lines(const ReduceArgs& args, const ReducePlan& plan) {
+  const ReduceLayout& l = args.layout;
+  bool lines = plan.loads && l.kept_out[0] == 1 &&
+               (args.out_dtype == Dtype::f32 || args.out_dtype == Dtype::i64);
+  for (int i = 1; i < l.kept_dims; ++i) lines &= l.kept_out[i] % 4 == 0;
+  for (const void* out : args.out) lines &= reinterpret_cast<uintptr_t>(out) % 16 == 0;
+  return lines;
+}
+
 template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& args,
                                                const StridedShape& shape) {
@@ -73,6 +88,12 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
               op.combine(state[v + i], states[t + d * near + i * reduce_tuning::kThreads]);
       // Another round's givers have other places, but the states of one round may share them.
       if (kAtOnce < Wide) __syncthreads();
+    }
+  }
+  if constexpr (kLines<Op, Raw, Wide>) {
+    if (shape.lines && shape.parts == 1) {
+      if (real && lane == 0 && q == 0) finish_line(op, args, place.out, state);
+      return;
     }
   }
 #pragma unroll
@@ -143,6 +164,7 @@ cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaS
   shape.loads = plan.loads       ? RowLoads::columns
                 : plan.row_loads ? RowLoads::rows
                                  : RowLoads::elements;
+  shape.lines = has_lines(args, plan);
   using Placed = typename AlsoPlaced<Op, Raw>::Type;
   constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
   constexpr size_t kBytes = std::max(kExchangedBytes<typename Op::State, kMost>,

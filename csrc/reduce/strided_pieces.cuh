@@ -19,6 +19,7 @@ struct StridedShape {
   int pieces;  // of a thread, one after another
   RowLoads loads;
   bool rows_inner;
+  bool lines;  // results of a thread's columns are written at once
 };
 
 // Positions of the rows of a batch.
