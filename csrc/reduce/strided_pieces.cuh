@@ -19,6 +19,7 @@ struct StridedShape {
   int pieces;  // of a thread, one after another
   RowLoads loads;
   bool rows_inner;
+  int ring;    // batches of rows that a thread has in shared memory, or none
   bool lines;  // results of a thread's columns are written at once
 };
 
@@ -144,6 +145,27 @@ __device__ __forceinline__ void add_whole_piece(const Op& op, const ReduceArgs& 
   }
 }
 
+// Calls piece(i) for each of a thread's pieces, which leaves its results in `ordered`, and combines
+// these pairwise.
+template <int Wide, class Ordered, class Piece, class Combine>
+__device__ __forceinline__ void pair_pieces(int pieces, Ordered (&ordered)[Wide],
+                                            const Piece& piece, const Combine& combine) {
+  Ordered held[3][Wide];  // in local memory: once every 64 rows
+#pragma unroll 1
+  for (int i = 0;;) {
+    piece(i);
+    int level = 0;
+#pragma unroll 1
+    for (; i >> level & 1; ++level) {
+#pragma unroll
+      for (int v = 0; v < Wide; ++v) ordered[v] = combine(held[level][v], ordered[v]);
+    }
+    if (++i == pieces) return;
+#pragma unroll
+    for (int v = 0; v < Wide; ++v) held[level][v] = ordered[v];
+  }
+}
+
 // Calls piece(base, count, add) for each of a thread's pieces, where add(bundles) has its
 // elements enter, and combines pairwise what that leaves in `ordered`.
 template <class Op, class Raw, int Wide, class Ordered, class Piece, class Combine>
@@ -154,27 +176,20 @@ __device__ __forceinline__ void walk_pieces(const Op& op, const ReduceArgs& args
   const bool one_step = shape.loads == RowLoads::columns ||
                         (shape.loads == RowLoads::elements && args.layout.reduced_dims <= 1);
   const bool plain = one_step && shape.lane_bits == 0 && is_plain(op);
-  Ordered held[3][Wide];  // in local memory: once every 64 rows
-#pragma unroll 1
-  for (int i = 0;; base += kPiece) {
-    const int64_t left = args.layout.n - base;
-    const int count = left < kPiece ? left < 0 ? 0 : static_cast<int>(left) : kPiece;
-    piece(base, count, [&](PieceBundle<Op>(&bundles)[Wide]) {
-      if (plain && count == kPiece)
-        add_whole_piece(Op{}, args, from + base * shape.step, shape.step, bundles);
-      else if (count > 0)
-        add_piece(op, args, shape, from, base, lane, count, bundles);
-    });
-    int level = 0;
-#pragma unroll 1
-    for (; i >> level & 1; ++level) {
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) ordered[v] = combine(held[level][v], ordered[v]);
-    }
-    if (++i == shape.pieces) return;
-#pragma unroll
-    for (int v = 0; v < Wide; ++v) held[level][v] = ordered[v];
-  }
+  pair_pieces(
+      shape.pieces, ordered,
+      [&](int) {
+        const int64_t left = args.layout.n - base;
+        const int count = left < kPiece ? left < 0 ? 0 : static_cast<int>(left) : kPiece;
+        piece(base, count, [&](PieceBundle<Op>(&bundles)[Wide]) {
+          if (plain && count == kPiece)
+            add_whole_piece(Op{}, args, from + base * shape.step, shape.step, bundles);
+          else if (count > 0)
+            add_piece(op, args, shape, from, base, lane, count, bundles);
+        });
+        base += kPiece;
+      },
+      combine);
 }
 
 // The pieces of a thread. Where an op can take out of a bundle what has an order, the rest stays in
