@@ -1,8 +1,13 @@
 // From device to shared memory, past the registers: asked for in groups, which arrive in order.
 #pragma once
-#include "reduce/load.cuh"
+#include <cstdint>
+#include <cstring>
 
 namespace gpuprims {
+
+struct alignas(16) Words {
+  uint32_t w[4];
+};
 
 // A place in shared memory, as its instructions want it.
 #if defined(__CUDA_ARCH__)

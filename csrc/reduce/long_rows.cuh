@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
       return reduce_long<Placed, Raw, Loads, Pair>(Placed{}, args, parts, per, staging,
                                                    reinterpret_cast<PlacedState*>(memory));
   const Op op = make_op<Op>(args);
-  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staging, reinterpret_cast<State*>(memory));
+  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staging,
+                                    reinterpret_cast<State*>(memory));
 }
 
 template <class Op, class Raw, int Loads = 8, bool Pair = false>
@@ -139,9 +140,10 @@ cudaError_t launch_long_rows(const ReduceArgs& args, const ReducePlan& plan, cud
   const size_t each = staging == Staging::whole  ? kChunk * sizeof(Raw)
                       : staging == Staging::ring ? kRingChunkBytes
                                                  : 0;
-  return launch(long_rows<Op, Raw, Loads, Pair>,
-                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), plan.threads / 32 * each},
-                stream, args, plan.parts, plan.per, staging);
+  return launch(
+      long_rows<Op, Raw, Loads, Pair>,
+      {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), plan.threads / 32 * each},
+      stream, args, plan.parts, plan.per, staging);
 }
 
 }  // namespace gpuprims

@@ -74,8 +74,9 @@ __device__ __forceinline__ void reduce_packed(const Op& op, const ReduceArgs& ar
 }
 
 template <class Op, class Raw>
-constexpr bool kRingPacked = std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
-                             !kAdds<Op> && !std::is_same_v<Op, PlacedStats<float>>;
+constexpr bool kRingPacked =
+    std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> && !kAdds<Op> &&
+    !std::is_same_v<Op, PlacedStats<float>>;
 constexpr int kRingPackedBytes = 2 * kTogether * 512;  // of a warp
 
 // The same of many rows of whole vectors, by blocks that stay: a warp's next rows are on their way
@@ -90,14 +91,13 @@ __device__ __forceinline__ void ring_packed(const Op& op, const ReduceArgs& args
   const int first = threadIdx.x % 32 >> shift;  // of its warp's rows
   int64_t base = (int64_t{blockIdx.x} * reduce_tuning::kThreads + (threadIdx.x & ~31)) >> shift;
   const float* from = static_cast<const float*>(args.input) + (base + first) * step + lane * V;
-  SharedAt slots = shared_at(dynamic_memory + threadIdx.x / 32 * kRingPackedBytes +
-                             threadIdx.x % 32 * 16);
+  SharedAt slots =
+      shared_at(dynamic_memory + threadIdx.x / 32 * kRingPackedBytes + threadIdx.x % 32 * 16);
   const auto ask = [&](int64_t row, int at) {
     if (row < columns) {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i)
-        if ((lane + i * lanes) * V < n)
-          copy_async<16>(slots + at + i * 512, from + i * lanes * V);
+        if ((lane + i * lanes) * V < n) copy_async<16>(slots + at + i * 512, from + i * lanes * V);
     }
     copy_commit();
     from += stride * step;

@@ -75,21 +75,21 @@ struct ReduceProblem {
   bool aligned = true;     // the input's address, to 16 bytes
   bool short_rows = true;  // there is packed_rows for them; otherwise long_rows takes them
   int state_bytes = 4;
-  int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
+  int forced_chunks = 0;   // chunks (strided: pieces) a block, 0: as many as fit
   int forced_packed = -1;  // blocks of packed_rows that stay on a multiprocessor, 0: none stays
-  int forced_ring = -1;   // 0: no ring of rows, 2 or 3: batches in it
+  int forced_ring = -1;    // 0: no ring of rows, 2 or 3: batches in it
 };
 
 struct ReducePlan {
   ReduceAlgo algo = ReduceAlgo::none;
   int64_t grid = 0;
   int threads = 0;
-  int vector = 4;       // elements of the input in 16 bytes
-  int64_t chunks = 1;   // of a row
-  int64_t parts = 1;    // partial results of a row
-  int lanes = 0;        // packed_rows: lanes a row
-  int64_t blocks = 0;   // packed_rows: that stay, where there is a ring of rows, or 0
-  int per = 1;          // long_rows: chunks of a row in a block, a warp each
+  int vector = 4;      // elements of the input in 16 bytes
+  int64_t chunks = 1;  // of a row
+  int64_t parts = 1;   // partial results of a row
+  int lanes = 0;       // packed_rows: lanes a row
+  int64_t blocks = 0;  // packed_rows: that stay, where there is a ring of rows, or 0
+  int per = 1;         // long_rows: chunks of a row in a block, a warp each
   Staging staging = Staging::none;
   // strided
   int columns = 1;         // threads across columns
@@ -100,7 +100,7 @@ struct ReducePlan {
   bool loads = false;      // of all columns of a thread at once
   bool row_loads = false;  // of 8 rows at once
   bool rows_inner = false;
-  int ring = 0;  // batches of rows that a thread has in shared memory, or none
+  int ring = 0;       // batches of rows that a thread has in shared memory, or none
   int64_t tiles = 1;  // of columns
   int64_t tickets = 0, workspace = 0, traffic = 0;
 };

@@ -125,8 +125,7 @@ __device__ __forceinline__ void ring_chunk(const Op& op, const ReduceArgs& args,
                                            Bundle& bundle) {
   constexpr int V = kVector<Raw>, kStep = 32 * V, kBatch = kTogether * kStep;
   const int lane = threadIdx.x & 31;
-  const SharedAt slots =
-      shared_at(dynamic_memory + threadIdx.x / 32 * kRingChunkBytes + lane * 16);
+  const SharedAt slots = shared_at(dynamic_memory + threadIdx.x / 32 * kRingChunkBytes + lane * 16);
   const auto ask = [&](int p) {
     if (p < kChunk) {
 #pragma unroll
@@ -162,9 +161,10 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
   if constexpr (kStagesSums<Op, Raw>) {
     if (staging == Staging::whole && s == 0 && is_plain(op)) {
       start = count / kStep * kStep;
-      const auto sums = staged_sums(from + lane * V,
-                                    shared_at(dynamic_memory + threadIdx.x / 32 * kChunk * sizeof(Raw) + lane * 16),
-                                    count / kStep);
+      const auto sums = staged_sums(
+          from + lane * V,
+          shared_at(dynamic_memory + threadIdx.x / 32 * kChunk * sizeof(Raw) + lane * 16),
+          count / kStep);
 #pragma unroll
       for (int e = 0; e < V; ++e) bundle.a[e] = sums.a[e];
     }
@@ -214,8 +214,7 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
                                                          const Raw* from, const Raw* other,
-                                                         int count, Staging staging,
-                                                         int64_t base) {
+                                                         int count, Staging staging, int64_t base) {
   constexpr int V = kVector<Raw>, kStep = 32 * V;
   const int lane = threadIdx.x & 31;
   const uint32_t skew = skew_of(from);

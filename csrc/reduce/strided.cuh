@@ -26,9 +26,9 @@ constexpr size_t kExchangedBytes =
 
 // Whether the results of a thread's columns can be written at once.
 template <class Op, class Raw, int Wide>
-constexpr bool kLines = Wide == 4 && std::is_same_v<Raw, float> &&
-                        std::is_same_v<typename Op::Value, float> &&
-                        !std::is_same_v<Op, PlacedStats<float>>;
+constexpr bool kLines =
+    Wide == 4 && std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
+    !std::is_same_v<Op, PlacedStats<float>>;
 
 inline bool has_lines(const ReduceArgs& args, const ReducePlan& plan) {
   const ReduceLayout& l = args.layout;

@@ -7,9 +7,9 @@ namespace gpuprims {
 
 // What has more to do than to add, or to compare: while it does, its next rows are on their way.
 template <class Op, class Raw, int Wide>
-constexpr bool kRings = std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
-                        Wide == 4 && !kAdds<Op> && !std::is_same_v<Op, Extreme<float>> &&
-                        !std::is_same_v<Op, PlacedStats<float>>;
+constexpr bool kRings =
+    std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> && Wide == 4 &&
+    !kAdds<Op> && !std::is_same_v<Op, Extreme<float>> && !std::is_same_v<Op, PlacedStats<float>>;
 
 constexpr int ring_bytes(int depth, int threads) { return depth * kBatch * 16 * threads; }
 
@@ -61,8 +61,7 @@ struct RowRing {
 
 // A batch of whole rows from position p of its piece on (of ArgExtreme: of all pieces) enters.
 template <class Op>
-__device__ __forceinline__ void add_ring_batch(const Op& op, const Decode& d,
-                                               SharedAt batch, int p,
+__device__ __forceinline__ void add_ring_batch(const Op& op, const Decode& d, SharedAt batch, int p,
                                                PieceBundle<Op> (&bundles)[4]) {
   Words lines[kBatch];
 #pragma unroll

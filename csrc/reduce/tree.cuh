@@ -145,7 +145,8 @@ struct Place2 {
   int64_t in, out;
 };
 
-// Of several extents. A call, so that its divisions do not lie between what every kernel does first.
+// Of several extents. A call, so that its divisions do not lie between what every kernel does
+// first.
 inline __device__ __noinline__ Place2 split_place(const ReduceLayout& l, int64_t column) {
   Place2 place{0, 0};
   for (int i = 0; i < l.kept_dims; ++i) {
