@@ -43,6 +43,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(folder / "emulated_reduce", [source], [folder])
 
 
+def bytes_of(storage: torch.UntypedStorage) -> bytes:
+    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()  # bytes() asks for one at a time
+
+
 @dataclass
 class Case:
     x: torch.Tensor
@@ -66,11 +70,11 @@ class Case:
     def packed(self) -> bytes:
         x, other = self.x, self.other
         storage = x.untyped_storage()
-        data = bytes(storage)
+        data = bytes_of(storage)
         other_at = 0
         if other is not None:
             other_at = storage.nbytes() // x.itemsize + other.storage_offset()
-            data += bytes(other.untyped_storage())
+            data += bytes_of(other.untyped_storage())
         reduced = sum(1 << d for d in codes.reduced_dims("reduce", self.dims, x.dim()))
         out = self.expected()[0].dtype
         shape = [*x.shape, *[1] * (8 - x.dim())]
