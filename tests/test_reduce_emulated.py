@@ -243,9 +243,10 @@ def test_rows_that_are_neighbours(program: Path, tmp_path: Path) -> None:
     """The last dimension among the reduced ones: eight rows a load where they are aligned."""
     cases = []
     for dtype in (torch.float32, torch.float64, torch.float16, torch.uint8, torch.int64):
-        for shape in ((5, 3, 16), (2, 6, 72), (3, 40, 8), (3, 4, 12)):
+        for shape in ((5, 3, 16), (2, 6, 72), (3, 40, 8), (3, 4, 12), (2, 3, 128)):
             x = make(shape, dtype, "cpu", shape[1])
             for op in (codes.SUM, codes.MAX, *[codes.VAR, STATS] * dtype.is_floating_point):
+                cases += [Case(make((3000, 3), dtype, "cpu")[:, :n], op, [1]) for n in (1, 2)]
                 cases += [Case(x, op, [0, 2]), Case(x[:, 1:], op, [0, 2]), Case(x[..., 1:], op, [0, 2])]
     run(program, cases, tmp_path)
 

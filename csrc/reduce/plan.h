@@ -275,7 +275,9 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.threads = reduce_tuning::kThreads;
   const int64_t slots = (p.layout.n + plan.vector - 1) / plan.vector;
   constexpr int64_t kEach = reduce_tuning::kPackedSlots;
-  plan.lanes = slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
+  // Where there is a tree, lanes take turns in it beyond its slots.
+  const bool tree = p.family == ReduceFamily::additive && p.acc != Dtype::i64;
+  plan.lanes = tree && slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
   const int64_t rows = plan.threads / plan.lanes;
   using reduce_tuning::kPackedBlocks;
   plan.grid = (p.layout.columns + rows - 1) / rows;
