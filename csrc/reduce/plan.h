@@ -151,6 +151,14 @@ inline int ceil_power(int64_t x, int64_t most) {
       std::min<int64_t>(std::bit_ceil<uint64_t>(std::max<int64_t>(x, 1)), most));
 }
 
+// What reduces float32 for long enough, between its loads, to be given its rows past its registers.
+// Maxima are, of short rows. Not statistics with positions.
+inline bool does_more_than_add(const ReduceProblem& p, bool maxima) {
+  const bool op = p.family != ReduceFamily::additive && p.family != ReduceFamily::dot &&
+                  (maxima || p.family != ReduceFamily::extreme);
+  return op && p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.state_bytes <= 32;
+}
+
 inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const ReduceLayout& l = p.layout;
   plan.algo = ReduceAlgo::strided;
@@ -220,10 +228,7 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   }
   // Where there is more to do than to add, rows are on their way past the registers meanwhile: more
   // of them where there are few threads.
-  const bool busy_op = p.family == ReduceFamily::arg || p.family == ReduceFamily::moments ||
-                       p.family == ReduceFamily::logsumexp || p.family == ReduceFamily::stats;
-  if (busy_op && plan.loads && !plan.shared && p.dtype == Dtype::f32 && p.acc == Dtype::f32 &&
-      l.n >= kPiece * plan.pieces &&
+  if (does_more_than_add(p, false) && plan.loads && !plan.shared && l.n >= kPiece * plan.pieces &&
       (p.forced_ring >= 0 || plan.traffic >= reduce_tuning::kRingBytes))
     plan.ring = p.forced_ring >= 0 ? p.forced_ring : plan.grid <= 2 * p.sms ? 3 : 2;
   return plan;
@@ -262,10 +267,10 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
     plan.grid = (columns + rows - 1) / rows;
   }
   const int64_t resident = (plan.grid + p.sms - 1) / p.sms * (plan.threads / 32) * bytes;
-  const bool busy_op = p.family == ReduceFamily::logsumexp || p.family == ReduceFamily::stats;
+  const bool long_busy = p.family == ReduceFamily::logsumexp || p.family == ReduceFamily::stats;
   if (may_stage && resident <= kStagedSm)
     plan.staging = Staging::whole;
-  else if (busy_op && p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.forced_ring != 0)
+  else if (long_busy && does_more_than_add(p, false) && p.forced_ring != 0)
     plan.staging = Staging::ring;
   return plan;
 }
@@ -283,8 +288,8 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.grid = (p.layout.columns + rows - 1) / rows;
   // Blocks that stay and have a ring of rows: whole vectors of many rows.
   const ReduceLayout& l = p.layout;
-  const bool whole = p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.aligned &&
-                     l.kept_dims == 1 && l.n % 4 == 0 && l.kept_step[0] % 4 == 0;
+  const bool whole = does_more_than_add(p, true) && p.aligned && l.kept_dims == 1 && l.n % 4 == 0 &&
+                     l.kept_step[0] % 4 == 0;
   const int64_t blocks = int64_t{p.sms} * (p.forced_packed > 0 ? p.forced_packed : kPackedBlocks);
   if (whole && p.forced_packed != 0 && (p.forced_packed > 0 || plan.grid >= 4 * blocks))
     plan.blocks = blocks;
