@@ -83,6 +83,7 @@ void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& in
   ReduceProblem problem = problem_for(args, family, device_info(device).sms);
   problem.forced_chunks = forced_chunks();
   problem.forced_ring = forced_number("GPUPRIMS_REDUCE_RING", 3);
+  if (problem.forced_ring == 1) problem.forced_ring = -1;  // no ring
   problem.forced_packed = forced_number("GPUPRIMS_REDUCE_PACKED", 8);
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
