@@ -12,6 +12,8 @@ constexpr int64_t kShortRows = 8;
 constexpr int64_t kDenseUnits = 8;   // where rows are long, or scheduled
 constexpr int64_t kWholeUnits = 16;  // and each is one group's
 
+constexpr int64_t kNarrowestTile = 128;  // bytes: HBM gives rows of 64 at half its rate
+
 constexpr int64_t kNarrowUnits = 32;  // a warp's, where features are narrow
 constexpr int64_t kSmallUnits = 160;  // of a multiprocessor, in graphs that are called small
 constexpr int64_t kSmallRows = 64;    // and each group's of a multiprocessor's warps
@@ -59,18 +61,19 @@ struct AggregateFacts {
 
 // A tile of all columns, up to 512 bytes, reads the indices once. Narrower tiles pay where they
 // keep a slice of x in L2, which is 1 to 4 times smaller, and rows are read often; and where x is
-// far larger than L2: with four groups in a warp more rows are under way (uniform, 12 % at F=128).
+// far larger than L2: what a half of L2 holds of x (about 25 MB) is the larger part of a narrow
+// slice (uniform, 12 % at F=128).
 inline int64_t pick_tile_bytes(int64_t row_bytes, int64_t edges, const AggregateFacts& facts) {
   constexpr int64_t kWide = 32 * kLaneBytes;
-  if (row_bytes < kWide) return kWide;
+  if (row_bytes <= kNarrowestTile) return kWide;
   if (facts.tuning.tile_bytes) return facts.tuning.tile_bytes;
   const int64_t table = facts.sources * row_bytes;
   const int64_t held = facts.cache_bytes + facts.cache_bytes / 4;
   const bool dense = edges >= 64 * std::max<int64_t>(facts.sources, 1);
-  if (dense && table > held && table <= 4 * facts.cache_bytes)
+  if (dense && row_bytes >= kWide && table > held && table <= 4 * facts.cache_bytes)
     return facts.sources * 256 <= held ? 256 : 128;
   const bool far = table > 4 * facts.cache_bytes && edges >= 16 * facts.sources;
-  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return 128;
+  if (far && facts.no_hubs && facts.plain && !facts.scheduled && !dense) return kNarrowestTile;
   return kWide;
 }
 

@@ -48,7 +48,7 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
         const int64_t chunks = (offset(row + 1) - offset(row)) / kChunk;
         past = static_cast<int>(end < chunks ? end : chunks);
       }
-      // With one way a chunk is a group's, and the groups take turns.
+      // With one way a chunk is a group's, and the groups take turns. With more the others repeat.
       const int step = deal.log_ways > 0 ? 1 : group.lanes.groups;
       if (deal.log_ways == 0) number += group.lanes.group;
 #pragma unroll 1
