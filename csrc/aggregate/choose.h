@@ -25,6 +25,7 @@ struct AggregateTuning {
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
   int small = 0;            // GPUPRIMS_AGGREGATE_SMALL: 1 or -1, the kernel of small graphs or not
   int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
+  bool masks = false;       // GPUPRIMS_AGGREGATE_MASKS=1: gradients of max and min by RowStream
 };
 
 inline AggregateTuning read_aggregate_tuning() {
@@ -37,7 +38,8 @@ inline AggregateTuning read_aggregate_tuning() {
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 1)),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20)),
+          number("GPUPRIMS_AGGREGATE_MASKS") > 0};
 }
 
 // What a plan is made of beside sizes.
@@ -50,6 +52,7 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   bool taken = false;              // their gradient
+  bool weighted = false;           // with weights
   bool ids = false;                // edges have ids that are not their places
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
   bool narrow = false;             // features of a sum without weights are few, and no vectors
@@ -138,6 +141,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
   plan.prepare = !facts.checked || !facts.planned;
+  plan.stream = facts.taken && facts.checked && !facts.weighted && !facts.tuning.masks;
   if (facts.taken)
     plan.taken_words = static_cast<int>(ceil_div(
         std::min<int64_t>(features, plan.tile_lanes * kLaneBytes / dtype_bytes(dtype)), 32));

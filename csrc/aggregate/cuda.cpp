@@ -85,6 +85,7 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.taken = launcher == launch_extreme_grad;
+  facts.weighted = call.weight.has_value();
   facts.ids = csr.edge_ids != nullptr;
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = (launcher == launch_sum || launcher == launch_affine) && takes_vectors(width, args);
@@ -269,8 +270,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, small, chunk_runs};
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int masks) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, small, chunk_runs, masks > 0};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

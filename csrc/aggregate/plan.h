@@ -11,7 +11,7 @@ constexpr int kWarps = 8;          // of the blocks of helper kernels
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
-constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128 (20 in float32, 96)
+constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
@@ -77,6 +77,7 @@ struct AggregatePlan {
   int chunk_runs;   // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool narrow;      // lanes over edges; a tile is a column
   bool small;       // a group a row, no dealing
+  bool stream;      // gradients of max and min: nothing but bits and rows to be read
   bool hubs;        // some row may be cut
   bool long_rows;   // some row may be walked by the warp
   int hub_blocks;   // that combine the chunks of hubs

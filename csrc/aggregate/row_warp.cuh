@@ -71,6 +71,13 @@ struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
     }
   }
 
+  // One edge of a gradient of max and min without weights: the columns whose bits are set.
+  __device__ __forceinline__ void add_taken(Packed<T, kVec>& row, unsigned bits) {
+#pragma unroll
+    for (int k = 0; k < kOwned; ++k)
+      if (bits >> k & 1) value[k] += row[k];
+  }
+
   // The first NaN is the edge that is taken, or the first of the greatest.
   __device__ __forceinline__ void prefer(int k, Acc candidate, int edge) {
     if (!(candidate <= value[k]) && value[k] == value[k]) position[k] = edge;

@@ -17,6 +17,7 @@ struct Dealing {
   int log_ways;  // groups that walk a long row together
   int long_degree;
   bool long_rows;  // there may be some
+  bool stream;     // gradients of max and min: VectorStream walks the short ones
 };
 
 // The rows of a warp's run that it walks with all its lanes: from deal.long_degree edges on, and
@@ -82,6 +83,12 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int64_t row0 = start(first + deal.warp_units * mine / groups);
   const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
   if (row0 >= row1) return;
+  if constexpr (Group::kGrad && Group::kLoads == 1 && Group::kIndexBytes == 4) {
+    if (deal.stream) {
+      VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
+      return;
+    }
+  }
   if constexpr (!Group::kWeighted)
     VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
   else
@@ -164,7 +171,8 @@ inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
           plan.tile_lanes,
           plan.log_ways,
           static_cast<int>(plan.long_degree),
-          plan.long_rows};
+          plan.long_rows,
+          plan.stream};
 }
 
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>

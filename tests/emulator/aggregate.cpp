@@ -136,6 +136,7 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
   facts.taken = op == Op::grad;
+  facts.weighted = !weight.empty();
   facts.ids = with_ids;
   int64_t longest = 0;
   for (int64_t row = 0; row < rows; ++row)
@@ -288,8 +289,12 @@ void check(int kind, int64_t features, std::mt19937& random) {
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
     if (op == Op::affine) v.wide_indices = false, v.offset = 0;
-    v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
-                static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
+    v.tuning = {tiles[random() % 4],
+                units[random() % 6],
+                static_cast<int64_t>(random() % 4),
+                static_cast<int>(random() % 3) - 1,
+                static_cast<int>(random() % 6) - 1,
+                random() % 4 == 0};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad, Op::affine}) {
