@@ -23,9 +23,11 @@ struct AggregateTuning {
   int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
-  int small = 0;            // GPUPRIMS_AGGREGATE_SMALL: 1 or -1, the kernel of small graphs or not
-  int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
-  bool masks = false;       // GPUPRIMS_AGGREGATE_MASKS=1: gradients of max and min by RowStream
+  int small = 0;  // GPUPRIMS_AGGREGATE_SMALL: 1, 2 (words.cu) or -1, kernels of small graphs or not
+  int deep = 0;   // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, 16 edges in flight or 8
+  int chunk_runs = 0;  // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
+  int panels = 0;      // GPUPRIMS_AGGREGATE_PANELS: of the sources, for rows of 128 bytes at most
+  bool masks = false;  // GPUPRIMS_AGGREGATE_MASKS=1: gradients of max and min by RowStream
 };
 
 inline AggregateTuning read_aggregate_tuning() {
@@ -37,8 +39,10 @@ inline AggregateTuning read_aggregate_tuning() {
   return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 1)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 2)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_DEEP"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_PANELS"), 0, 64)),
           number("GPUPRIMS_AGGREGATE_MASKS") > 0};
 }
 
@@ -57,6 +61,8 @@ struct AggregateFacts {
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
   bool narrow = false;             // features of a sum without weights are few, and no vectors
   bool plain = false;              // a sum without weights, in whole vectors
+  bool sums = false;               // and no factor of rows
+  bool may_deepen = false;         // and no mean
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -116,7 +122,8 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.small = dtype == Dtype::f32 && facts.plain && !plan.hubs &&
                (facts.tuning.small ? facts.tuning.small > 0
                                    : small && rows * plan.tiles <= kSmallRows * facts.sms * groups);
-  const int most = facts.most_warps;
+  plan.deep = facts.may_deepen && !plan.small && facts.tuning.deep > 0;
+  const int most = plan.deep ? kDeepRowWarps : facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;
   if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
@@ -127,6 +134,14 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.warps = kRowWarps;
     plan.blocks = ceil_div(rows, int64_t(groups) * plan.warps);
   }
+  // No chunks of hubs, no places: a group a row, as in small graphs. What was not looked at may
+  // have rows that overlap, whose counts would, too.
+  if (facts.tuning.panels > 1 && dtype == Dtype::f32 && facts.sums && !facts.scheduled &&
+      !plan.hubs && facts.checked && facts.planned && row_bytes <= kNarrowestTile) {
+    plan.panels = facts.tuning.panels;
+    plan.small = false;
+    plan.blocks = ceil_div(rows, int64_t(groups) * kRowWarps);
+  }
   if (facts.narrow) {
     plan.narrow = true;
     plan.tiles = features;
@@ -135,6 +150,17 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.warp_units = std::clamp<int64_t>(plan.units / (48 * int64_t(facts.sms)), 2, kNarrowUnits);
     if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
     plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
+  }
+  if (facts.tuning.small == 2 && dtype == Dtype::f32 && facts.plain && !facts.scheduled &&
+      facts.checked && facts.planned && plan.log_ways <= 3) {
+    plan.words = true;
+    plan.small = plan.deep = false;
+    plan.panels = 0;
+    plan.hub_blocks = plan.hubs ? static_cast<int>(std::min<int64_t>(edges / kHubDegree, 32)) : 0;
+    plan.hubs = false;  // no second pass
+    plan.tiles = ceil_div(features, 32);
+    plan.warps = kWarps;
+    plan.blocks = plan.hub_blocks + ceil_div(rows, kWarps);
   }
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
@@ -145,7 +171,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   if (facts.taken)
     plan.taken_words = static_cast<int>(ceil_div(
         std::min<int64_t>(features, plan.tile_lanes * kLaneBytes / dtype_bytes(dtype)), 32));
-  if (!plan.prepare && !plan.hubs && !facts.taken) return plan;
+  if (!plan.prepare && !plan.hubs && !facts.taken && plan.panels == 0) return plan;
   const int64_t capacity = plan.hubs ? edges / kChunk : 0;
   const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
   plan.plan_at = kSpaceHeader;
@@ -155,7 +181,8 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.taken_at = align_up(plan.position_at + (facts.positions ? capacity * features * 4 : 0), 16);
   plan.marked_at =
       facts.ids ? plan.taken_at + align_up(edges * plan.taken_words * 4, 16) : plan.taken_at;
-  plan.space_bytes = plan.marked_at + edges * plan.taken_words * 4;
+  plan.cursor_at = plan.marked_at + edges * plan.taken_words * 4;
+  plan.space_bytes = plan.cursor_at + (plan.panels > 0 ? rows : 0);
   return plan;
 }
 

@@ -25,16 +25,17 @@ struct RowBatch {
                                 (kExtreme && kWeighted ? 4 : 0) + (kGrad ? 4 : 0) +
                                 (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
   // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
-  static constexpr int kFlight = kShape == Shape::small             ? 16
+  static constexpr int kFlight = kShape != Shape::usual             ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
   static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads = 32 * (kPlain && kMode != Mode::affine ? kMostRowWarps
-                                        : kGrad                         ? kGradRowWarps
-                                                                        : kWeightedRowWarps);
+  static constexpr int kThreads = 32 * (kShape == Shape::deep             ? kDeepRowWarps
+                                        : kPlain && kMode != Mode::affine ? kMostRowWarps
+                                        : kGrad                           ? kGradRowWarps
+                                                                          : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];

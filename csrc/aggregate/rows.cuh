@@ -95,10 +95,10 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
     RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }
 
-template <class T, int kVec, Mode kMode, class Index>
-__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index>::kThreads))
+template <class T, int kVec, Mode kMode, class Index, Shape kShape>
+__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThreads))
     aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
-  using Group = RowGroup<T, kVec, kMode, Index>;
+  using Group = RowGroup<T, kVec, kMode, Index, kShape>;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
   const int groups = group.lanes.groups, mine = group.lanes.group;
@@ -183,7 +183,7 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
       if constexpr (kShape == Shape::small)
         return aggregate_small<T, kVec, kMode, Index>;
       else
-        return aggregate_rows<T, kVec, kMode, Index>;
+        return aggregate_rows<T, kVec, kMode, Index, kShape>;
     }();
     const auto code = launch(kernel,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
@@ -202,6 +202,9 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.small)
         return launch_rows<T, kFull, kMode, int32_t, Shape::small>(plan, args, stream);
+    if constexpr (kMode == Mode::sum && !__is_same(T, __half))
+      if (takes_vectors(plan.load_bytes, args) && plan.deep)
+        return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }
