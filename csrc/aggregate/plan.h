@@ -10,7 +10,7 @@ namespace gpuprims {
 constexpr int kWarps = 8;          // of the blocks of helper kernels
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
-constexpr int kDeepRowWarps = 18;  // of sums with 16 edges in flight, 112
+constexpr int kDeepRowWarps = 16;  // of sums with 16 edges in flight, 128
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
 constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
 

@@ -268,9 +268,16 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       int left = end - at;
 #pragma unroll
       for (int part = 0; part < kFlight; part += kPart) {
-        if constexpr (kMode == Mode::extreme) {
+        const auto bits_of = [&](int u) {
+          return kGrad ? mine[u * kVec / 32 % kMine] >> u * kVec % 32 : 0;
+        };
+        if (kMode != Mode::extreme && left > part + kPart) [[likely]] {
+#pragma unroll
+          for (int u = part; u < part + kPart; ++u)
+            add_edge<kPositions>(batch[u], at + u, bits_of(u));
+        } else if constexpr (kMode == Mode::extreme || kShape == Shape::deep) {
           // An edge is more code than in a sum, and so is a row's end: a part has it once, as eight
-          // of them would not fit the instruction caches.
+          // of them (deep: sixteen) would not fit the instruction caches.
 #pragma unroll 1
           for (int done = part;;) {
 #pragma unroll
@@ -283,16 +290,10 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
             more = advance<kPositions>(long_degree);
             left = end - at;
           }
-        } else if (left > part + kPart) [[likely]] {
-#pragma unroll
-          for (int u = part; u < part + kPart; ++u)
-            add_edge<kPositions>(batch[u], at + u,
-                                 kGrad ? mine[u * kVec / 32 % kMine] >> u * kVec % 32 : 0);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            add_edge<kPositions>(batch[u], at + u,
-                                 kGrad ? mine[u * kVec / 32 % kMine] >> u * kVec % 32 : 0);
+            add_edge<kPositions>(batch[u], at + u, bits_of(u));
             if (left == u + 1) {
               store_row<false, kPositions>();
               reset();
