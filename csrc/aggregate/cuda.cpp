@@ -274,7 +274,7 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
     int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int deep,
-    int masks) {
+    int panels, int masks) {
   gpuprims::tuning() = {tile_bytes, group_units, warps, small, deep, chunk_runs, panels, masks > 0};
 }
 

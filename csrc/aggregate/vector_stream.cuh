@@ -36,15 +36,14 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   const int* order;        // low words of the run's places, or null
   const T* scale;          // what `place` counts from
   unsigned place, places;  // of the row at hand; those below `places` are written
-  unsigned next_place;     // of the row behind it, where rows have an order
+  unsigned next_place;     // of the row behind it, read early, where rows have an order
   T factor = T();          // affine: of the row at hand
   int degree;              // of the row at hand
   int rows, row = -1;
   // Offsets are the low 32 bits of the graph's: those of a run lie closer together than 2^31, as
   // long rows are not walked here, and one at the run's end is left out.
-  int end;  // of the row at hand
-  // Of the two rows behind it, read that early: a row's end would wait for them.
-  int next, later;        // ends
+  int end;                // of the row at hand
+  int next;               // end of the row behind it, read early
   int last;               // end of the run
   int at;                 // the batch's first edge
   const int32_t* ahead;   // indices of the batch to come
@@ -69,7 +68,6 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     places = !g.owns(0) ? 0 : order ? static_cast<unsigned>(a.csr.rows) : ~0u;
     end = static_cast<int>(from);
     next = end_of(0);
-    later = end_of(1);
     next_place = order ? __ldg(order) : 0;
     // `at` and `ahead` move together from here on.
     at = end & -kFlight;
@@ -135,8 +133,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     while (++row < rows) {
       const int begin = end;
       end = next;
-      next = later;
-      later = end_of(row + 2);
+      next = end_of(row + 1);
       place = order ? next_place : row;
       if (order && row + 1 < rows) next_place = __ldg(at_offset(order, row + 1, 8));
       if constexpr (kMode == Mode::affine)  // early: a row's end would wait for it
