@@ -99,10 +99,8 @@ class TestHistogram:
             x = torch.from_numpy(x.clip(low, high))
             counts = histogram(x.to(device), bins, low, high).cpu()
             assert torch.equal(counts, formula(x, bins, low, high))
-            theirs = torch.histc(x, bins, low, high).long()
-            assert (
-                counts - theirs
-            ).abs().sum() <= 2 + x.numel() // 100  # the quotient itself is rounded there
+            theirs = torch.histc(x, bins, low, high).long()  # rounds the quotient: one bin off at an edge
+            assert (counts - theirs).cumsum(0).abs().max() <= 3
 
     def test_one_value_and_tiny_and_huge_ranges(self, device):
         for value in (1e17, -1e17, 2.0**60, 1e300):

@@ -8,7 +8,7 @@ from . import _explain, reorder_grad
 from . import _native as _native
 from ._dispatch import reraise
 from .reorder_gather import PackedGather, Redirect, gather_packed, redirect
-from .reorder_packed import _CHECKED, PackedRows, fail
+from .reorder_packed import _CHECKED, PackedRows, fail, filler_of
 from .reorder_plan import Offsets, plan_pack
 from .segments import Segments
 
@@ -50,8 +50,9 @@ def pack_rows(
     a sort of the rows.
 
     Raises:
-        ValueError: layout or window unknown, an offset or index wrong (the message says which), or the packed
-            copy larger than the budget; nothing has been allocated for it then.
+        ValueError: layout or window unknown, an offset or index wrong (the message says which), a fill that
+            the dtype does not hold, or the packed copy larger than the budget; nothing has been allocated
+            for it then.
         RuntimeError: sizes, dtypes, layout or devices are not as above.
 
     >>> packed = pack_rows(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 2, 3]))
@@ -62,9 +63,7 @@ def pack_rows(
     """
     plan = plan_pack(values, indptr, indices, layout, window)
     plan.check_budget(budget_bytes)
-    filler = None
-    if fill != 0:
-        filler = torch.full((1,), fill, dtype=values.dtype, device=values.device)
+    filler = filler_of("pack_rows", fill, values)
     try:
         packing = (plan.indptr, plan.slices, plan.order, plan.units())
         packed = reorder_grad.pack(values, *packing, plan.slots, filler, _CHECKED)
@@ -118,9 +117,10 @@ def spmv(packed: PackedRows, x: torch.Tensor, *, start: torch.Tensor | None = No
     _check_packed("spmv", packed)
     if packed.indices is None:
         fail("spmv", "packed must have indices: give them to pack_rows")
-    if x.dim() > 0 and not torch.compiler.is_compiling() and x.shape[0] < packed._columns:
+    least = packed._columns or 0
+    if x.dim() > 0 and not torch.compiler.is_compiling() and x.shape[0] < least:
         raise RuntimeError(
-            f"spmv: x must have at least {packed._columns} rows (the largest index and one), got {x.shape[0]}"
+            f"spmv: x must have at least {least} rows (the largest index and one), got {x.shape[0]}"
         )
     transpose = _transpose_for(packed, x)
     args = (packed.values, packed.indices, *packed._packing, x, start, *transpose, packed._promises)
@@ -142,7 +142,7 @@ def _transpose_for(packed: PackedRows, x: torch.Tensor) -> tuple[Any, ...]:
         if not wanted:
             return None, None, None
     if packed.t_indptr is None or (
-        not torch.compiler.is_compiling() and packed.t_indptr.shape[0] > x.shape[0] + 1
+        not torch.compiler.is_compiling() and x.dim() > 0 and packed.t_indptr.shape[0] > x.shape[0] + 1
     ):
         packed.prepare()
     return packed.t_indptr, packed.t_indices, packed.t_ids

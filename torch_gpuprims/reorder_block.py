@@ -33,6 +33,22 @@ def bytes_of(block: Any) -> int:
     return sum({t.data_ptr(): t.nbytes for t in tensors_in(block)}.values())
 
 
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    try:
+        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0
+    except (NotImplementedError, RuntimeError):  # what torch.func wraps says nothing of its storage
+        return False
+
+
+def unshared(packed: Any, source: torch.Tensor) -> Any:
+    """A copy of its own where `build` gave back source or a view of it: a refresh must not write there."""
+    if isinstance(packed, torch.Tensor):
+        return packed.clone() if shares_memory(packed, source) else packed
+    if type(packed) is tuple:
+        return tuple(unshared(part, source) for part in packed)
+    return packed
+
+
 def alike(old: Any, new: Any) -> bool:
     return (
         isinstance(old, torch.Tensor)

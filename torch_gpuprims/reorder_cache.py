@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .reorder_block import Block, alike, bytes_of
+from .reorder_block import Block, alike, bytes_of, unshared
 
 
 class CacheStats(NamedTuple):
@@ -27,7 +27,7 @@ class CacheStats(NamedTuple):
 def _place(t: torch.Tensor) -> tuple[Hashable, ...]:
     if t.layout is not torch.strided:
         raise RuntimeError(f"ReorderCache: tensors must be dense, got {t.layout}")
-    return t.data_ptr(), t.shape, t.stride(), t.dtype, t.device
+    return t.data_ptr(), t.shape, t.stride(), t.dtype, t.device, t.is_conj(), t.is_neg()
 
 
 class _Entry:
@@ -71,9 +71,10 @@ class ReorderCache:
     `invalidate(source)` after them. Tensors made in inference mode have no version and are never kept.
 
     Args:
-        capacity_bytes: how much the packed copies may take. The entry used longest ago leaves first. A copy
-            larger than this is built at each call, with one warning. While an entry is built it stands beside
-            the others, so the peak is the capacity and one entry more.
+        capacity_bytes: how much the packed copies may take, as they are built (not what a PackedRows adds
+            later for its gradients). The entry used longest ago leaves first. A copy larger than this is
+            built at each call, with one warning. While an entry is built it stands beside the others, so the
+            peak is the capacity and one entry more.
 
     Streams: a copy that another stream wrote is waited for with an event; a refresh waits for all streams
     that were handed the copy; memory returns to the allocator only when they are done. In a captured graph
@@ -139,15 +140,20 @@ class ReorderCache:
                     block.leases -= 1
 
     def invalidate(self, tensor: torch.Tensor) -> int:
-        """Copies of this tensor's memory count as out of date: the next use refreshes them. How many."""
+        """Copies of this tensor's memory count as out of date: the next use refreshes them, or builds them
+        anew where the tensor is in their pattern. How many."""
         storage, count = tensor.untyped_storage().data_ptr(), 0
         with self._lock:
             entries = list(self._entries.values())
         for entry in entries:
             source = None if entry.source is None else entry.source()
-            if source is not None and source.untyped_storage().data_ptr() == storage:
+            followed = [t for ref, _ in entry.pattern if (t := ref()) is not None]
+            in_pattern = any(t.untyped_storage().data_ptr() == storage for t in followed)
+            if in_pattern or (source is not None and source.untyped_storage().data_ptr() == storage):
                 with entry.lock:
                     entry.version = None
+                    if in_pattern:
+                        entry.pattern = ()
                 count += 1
         return count
 
@@ -176,7 +182,8 @@ class ReorderCache:
         name = (_place(source), key, tuple(_place(t) for t in pattern))
         if source.is_inference() or any(t.is_inference() for t in pattern):
             return self._uncached(source, build)
-        if source.is_cuda and torch.cuda.is_current_stream_capturing():
+        # Whatever the source's device: what is built may be in the graph's memory.
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return self._captured(name, source, build, pattern)
         with self._lock:
             self._bury()
@@ -227,14 +234,14 @@ class ReorderCache:
                 block.await_readers()
                 (refresh or type(block.packed).refresh)(block.packed, source)
             else:
-                packed = build(source)
+                packed = unshared(build(source), source)
                 if block.leases == 0 and alike(block.packed, packed):
                     block.await_readers()
                     block.packed.copy_(packed)
                 else:
                     block = Block(packed)
         else:
-            block = Block(build(source))
+            block = Block(unshared(build(source), source))
         block.was_written()
         if entry.source is None or entry.source() is not source:
             entry.source = weakref.ref(source, self._undertaker(name, entry))

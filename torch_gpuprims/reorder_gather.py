@@ -6,7 +6,7 @@ import torch
 
 from . import reorder_grad
 from ._dispatch import reraise
-from .reorder_packed import check_same, seen_by_tracer
+from .reorder_packed import check_same, filler_of, seen_by_tracer
 
 
 class Redirect:
@@ -93,7 +93,7 @@ class PackedGather:
 
     def view(self) -> torch.Tensor:
         """The same memory as [*B.shape, ...]."""
-        return self.values.view(*self.redirect.shape, *self.values.shape[1:])
+        return self.values.view((*self.redirect.shape, *self.values.shape[1:]))
 
     def refresh(self, a: torch.Tensor) -> "PackedGather":
         """Fills the same memory from an A of the same shape and dtype; returns itself.
@@ -145,7 +145,7 @@ def gather_packed(a: torch.Tensor, b: torch.Tensor | Redirect, *, fill: Any = 0)
     times in this order: a kernel that reads A[B] once moves less (docs/reorder.md).
 
     Raises:
-        ValueError: b has an index below -1 or outside of a.
+        ValueError: b has an index below -1 or outside of a, or the dtype of a does not hold fill.
         RuntimeError: dtypes or devices are not as above.
     """
     if a.dim() == 0:
@@ -153,7 +153,7 @@ def gather_packed(a: torch.Tensor, b: torch.Tensor | Redirect, *, fill: Any = 0)
     plan = b if isinstance(b, Redirect) else redirect(b, num_rows=a.shape[0])
     if a.shape[0] < plan.num_rows:
         raise ValueError(f"gather_packed: a must have at least {plan.num_rows} rows, got {a.shape[0]}")
-    filler = None if fill == 0 else torch.full((1,), fill, dtype=a.dtype, device=a.device)
+    filler = filler_of("gather_packed", fill, a)
     inverse: tuple[Any, Any] = (None, None)
     if a.requires_grad and torch.is_grad_enabled() and not torch.compiler.is_compiling():
         inverse = plan.inverse(a.shape[0])

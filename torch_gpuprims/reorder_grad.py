@@ -5,6 +5,7 @@ the order of what was read; those of the products are neighbor_aggregate (over t
 atomics, and so the bits are the same on every run.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -101,7 +102,8 @@ def inverse(index: torch.Tensor, rows: Any) -> tuple[torch.Tensor, torch.Tensor]
 
     What lies outside of [0, rows) goes behind. Does not wait for the device.
     """
-    keys = torch.where((index >= 0) & (index < rows), index, rows).long()
+    index = index.long()  # rows may be more than an int32 holds
+    keys = torch.where((index >= 0) & (index < rows), index, rows)
     # The number of bits must be a constant where rows is a symbol.
     order = stable_order(keys, rows + 1) if isinstance(rows, int) else keys.argsort(stable=True)
     bounds = torch.arange(rows + 1, device=index.device)
@@ -124,9 +126,14 @@ def _backward_gather(ctx: Any, grad: torch.Tensor | None) -> tuple[Any, ...]:
     # Positions that read nothing lie behind the last offset: a segment of their own, left out.
     ends = torch.cat([t_indptr, t_indptr.new_full((1,), index.shape[0])])
     sorted_grad = gather(grad, t_order, None, None, None)
-    flat = sorted_grad.reshape(index.shape[0], -1) if grad.dim() != 1 else sorted_grad
-    total = run_reduce(flat, ends, SUM, 0)[: ctx.rows]
-    return total.reshape(ctx.rows, *grad.shape[1:]).to(grad.dtype), *(None,) * 4
+    if grad.is_complex():  # two real sums
+        sorted_grad = torch.view_as_real(sorted_grad.resolve_conj())
+    features = sorted_grad.shape[1:]
+    flat = sorted_grad.reshape(index.shape[0], math.prod(features)) if features else sorted_grad
+    total = run_reduce(flat, ends, SUM, 0)[: ctx.rows].reshape(ctx.rows, *features)
+    if grad.is_complex():
+        return torch.view_as_complex(total), *(None,) * 4
+    return total.to(grad.dtype), *(None,) * 4
 
 
 _GatherFunction, _ = gradients(_gather, gather, _save_gather, _backward_gather, _batch_features)

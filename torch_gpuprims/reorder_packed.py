@@ -1,5 +1,6 @@
 """PackedRows: the values of CSR rows laid out in the order in which threads read them."""
 
+import numbers
 from typing import Any, NoReturn
 
 import torch
@@ -8,6 +9,7 @@ from torch.utils import _pytree
 
 from . import reorder_grad
 from .aggregate_csr import sort_rows
+from .reorder_block import shares_memory
 from .reorder_fake import GROUP
 
 _CHECKED = 1
@@ -87,12 +89,18 @@ class PackedRows:
     t_indices: torch.Tensor | None
     t_ids: torch.Tensor | None
     _entries: int | None
-    _columns: int
+    _columns: int | None  # the largest index and one; None: not known
     _promises: int
 
     @classmethod
     def _of(
-        cls, tensors: dict[str, Any], layout: str, fill: Any, entries: int | None, columns: int, promises: int
+        cls,
+        tensors: dict[str, Any],
+        layout: str,
+        fill: Any,
+        entries: int | None,
+        columns: int | None,
+        promises: int,
     ) -> "PackedRows":
         packed = cls.__new__(cls)
         for name in _TENSORS:
@@ -188,16 +196,21 @@ class PackedRows:
     def prepare(self, columns: int | None = None) -> "PackedRows":
         """Builds the transposed entries, which gradients of spmv need; waits for the device. Returns itself.
 
-        columns: the size of x (by default the largest index plus one)."""
+        columns: the size of x (by default the largest index plus one; ValueError where it is less)."""
         if self.indices is None:
             raise ValueError("prepare: there are no indices to transpose; give pack_rows indices")
+        built = None if self.t_indptr is None else self.t_indptr.shape[0] - 1
+        if built is not None and built == (self._columns if columns is None else columns):
+            return self
+        if seen_by_tracer(self.indptr):
+            fail("spmv", "the transpose is not built: call packed.prepare(columns) before tracing or capture")
+        if self._columns is None:
+            self._columns = int(self.indices.max()) + 1 if len(self.indices) else 0
         columns = self._columns if columns is None else columns
-        if self.t_indptr is None or self.t_indptr.shape[0] != columns + 1:
-            if seen_by_tracer(self.indptr):
-                fail(
-                    "spmv",
-                    "the transpose is not built: call packed.prepare(columns) before tracing or capture",
-                )
+        if columns < self._columns:
+            words = f"columns must be at least {self._columns} (the largest index and one), got {columns}"
+            fail("prepare", words)
+        if built != columns:
             with torch.inference_mode(False), torch.no_grad():
                 args = (self.indices, *self._packing, self.num_entries, self._promises)
                 columns_of = reorder_grad.unpack(*args)
@@ -249,6 +262,20 @@ class PackedRows:
         )
 
 
+def filler_of(op: str, fill: Any, like: torch.Tensor) -> torch.Tensor | None:
+    """What empty slots hold, one element; None: zero. What an integer dtype does not hold is refused."""
+    held = isinstance(fill, numbers.Number | torch.Tensor)
+    if held and like.dtype == torch.bool:
+        held = fill in (0, 1)
+    elif held and not (like.is_floating_point() or like.is_complex()):
+        bounds = torch.iinfo(like.dtype)
+        held = not isinstance(fill, complex) and bounds.min <= fill <= bounds.max and fill == int(fill)
+    if not held:
+        name = str(like.dtype).removeprefix("torch.")
+        fail(op, f"fill must be a number that {name} holds, got {fill!r}")
+    return None if fill == 0 else torch.full((1,), fill, dtype=like.dtype, device=like.device)
+
+
 def check_same(op: str, values: torch.Tensor, shape: tuple[Any, ...], like: torch.Tensor) -> None:
     """Before memory is filled again."""
     if tuple(values.shape) != tuple(shape):
@@ -257,6 +284,8 @@ def check_same(op: str, values: torch.Tensor, shape: tuple[Any, ...], like: torc
         raise RuntimeError(f"{op}: values must be {like.dtype} as before, got {values.dtype}")
     if values.device != like.device:
         raise RuntimeError(f"{op}: values must be on {like.device} as before, got {values.device}")
+    if not torch.compiler.is_compiling() and shares_memory(values, like):
+        raise RuntimeError(f"{op}: values must not lie in the memory that is filled")
 
 
 def _flatten(packed: PackedRows) -> tuple[list[Any], tuple[Any, ...]]:
@@ -272,7 +301,7 @@ def _flatten_with_keys(packed: PackedRows) -> tuple[list[tuple[Any, Any]], tuple
 def _unflatten(leaves: Any, context: Any) -> PackedRows:
     """Leaves may be anything (tree_map): nothing is looked at, and so nothing is promised to the ops."""
     names, layout, fill = context
-    return PackedRows._of(dict(zip(names, leaves, strict=True)), layout, fill, None, 0, 0)
+    return PackedRows._of(dict(zip(names, leaves, strict=True)), layout, fill, None, None, 0)
 
 
 def _load_context(context: Any) -> Any:

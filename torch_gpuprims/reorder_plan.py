@@ -75,8 +75,8 @@ def _check(values: torch.Tensor, indptr: Any, indices: Any, layout: str, window:
         fail("pack_rows", f"layout must be 'padded' or 'sliced', got {layout!r}")
     if window is not None and layout != "sliced":
         fail("pack_rows", "window is for layout='sliced'")
-    if window is not None and (window < STRIP or window % STRIP != 0):
-        fail("pack_rows", f"window must be a positive multiple of 32, got {window}")
+    if window is not None and (not isinstance(window, int) or window < STRIP or window % STRIP != 0):
+        fail("pack_rows", f"window must be a positive multiple of 32, got {window!r}")
     if values.layout != torch.strided:
         raise RuntimeError("pack_rows: values must be a dense tensor, got a sparse layout")
     if values.dim() == 0:
@@ -135,7 +135,7 @@ def _measure(
         slices = torch.nn.functional.pad((widths * STRIP).cumsum(0), (1, 0))
         size, units = slices[-1], groups_of(widths).sum()
     longest = lengths.max() if rows else zero
-    falls = (lengths < 0).any().long()
+    falls = (given[1:] < given[:-1]).any().long()  # compared, not subtracted: a difference may wrap
     low = indices.min().long() if indices is not None and entries else zero
     high = indices.max().long() if indices is not None and entries else zero - 1
     facts = [given[0].long(), given[-1].long(), falls, longest, size, units, low, high]

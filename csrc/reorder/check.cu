@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     const Strip strip = strip_at(p, at / kStrip);
     if (p.slices) {
-      const int64_t size = p.slices[at / kStrip + 1] - p.slices[at / kStrip];
-      bad |= size < 0 || size % kStrip != 0;
+      const int64_t from = p.slices[at / kStrip], to = p.slices[at / kStrip + 1];
+      // Compared first: differences wrap.
+      bad |= from < 0 || to > p.slots || to < from || (to - from) % kStrip != 0;
     }
     if (!with_rows) continue;
     const int64_t length = int_at(p.indptr, p.wide, row + 1) - int_at(p.indptr, p.wide, row);

@@ -31,8 +31,8 @@ inline bool good_packing(const Packing& p, bool with_rows) {
     for (int64_t s = begin; s < end; ++s) {
       const Strip strip = strip_at(p, s);
       if (p.slices) {
-        const int64_t size = p.slices[s + 1] - p.slices[s];
-        wrong |= size < 0 || size % kStrip != 0;
+        const int64_t from = p.slices[s], to = p.slices[s + 1];  // compared first: differences wrap
+        wrong |= from < 0 || to > p.slots || to < from || (to - from) % kStrip != 0;
       }
       for (int64_t at = s * kStrip; at < std::min(p.rows, (s + 1) * kStrip); ++at) {
         const int64_t row = row_at(p, at);
