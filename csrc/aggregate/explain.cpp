@@ -64,7 +64,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregat
       static_cast<double>(edges) * static_cast<double>(width) / 1e6);
 }
 
-// The same of sddmm; `load`: what a and b allow.
+// The same of sddmm; `address` and `stride`: those of a and b, or-ed.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sddmm(
     int dtype, int64_t rows, int64_t edges, int64_t features, int promises, int64_t address,
     int64_t stride, char* text, int64_t size) {

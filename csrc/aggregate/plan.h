@@ -41,7 +41,7 @@ constexpr int64_t kSddmmEdges = 128;  // a warp's run of edges
 constexpr int64_t kMostGridY = 65535;
 constexpr int64_t kMostStride = int64_t(1) << 31;  // bytes between rows: kernels multiply 32 bits
 
-// The plan tensor of a graph, int64: [kPlanHeader] hubs and nothing else so far; starts
+// The plan tensor of a graph, int64: [kPlanHeader] hubs and their edges; starts
 // [units + 1]; rows that are hubs [edges / kHubDegree];
 // and where rows are scheduled, order [rows]: row i of indptr is row order[i] of the output.
 // torch_gpuprims/aggregate_plan.py writes it.
