@@ -6,16 +6,34 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from bench import graphs, harness
 from torch_gpuprims import Graph, _native, neighbor_aggregate
 
-#: (tile bytes, units a group, warps a block, runs of a shared chunk, small); 0: the plan's choice.
+
+class Variant(NamedTuple):
+    """What is forced (csrc/aggregate/choose.h, AggregateTuning); 0: the plan's choice."""
+
+    tile: int = 0
+    units: int = 0
+    warps: int = 0
+    chunk: int = 0
+    small: int = 0
+    deep: int = 0
+    panels: int = 0
+    masks: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(f"{k} {v}" for k, v in self._asdict().items() if v) or "as planned"
+
+
 VARIANTS = (
-    (0, 0, 0, 0, 0), (128, 0, 0, 0, 0), (256, 0, 0, 0, 0), (512, 0, 0, 0, 0), (0, 2, 0, 0, 0),
-    (0, 8, 0, 0, 0), (0, 16, 0, 0, 0), (0, 0, 0, -1, 0), (0, 0, 0, 24, 0),
+    Variant(), Variant(tile=128), Variant(tile=256), Variant(tile=512), Variant(units=2), Variant(units=8),
+    Variant(units=16), Variant(chunk=-1), Variant(chunk=24), Variant(deep=1), Variant(deep=1, units=4),
+    Variant(panels=2), Variant(panels=3), Variant(panels=4), Variant(small=1), Variant(small=2),
 )  # fmt: skip
 #: (graph, features, dtype, reordered)
 POINTS = (
@@ -29,10 +47,10 @@ POINTS = (
 )  # fmt: skip
 
 
-def tune(tile: int, units: int, warps: int, chunk: int, small: int) -> None:
+def tune(v: Variant) -> None:
     library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
-    sizes = (ctypes.c_int64(value) for value in (tile, units, warps))
-    library.gpuprims_tune_aggregate(*sizes, chunk, small)
+    sizes = (ctypes.c_int64(value) for value in (v.tile, v.units, v.warps))
+    library.gpuprims_tune_aggregate(*sizes, v.chunk, v.small, v.deep, v.panels, v.masks)
 
 
 def each_graph(
@@ -52,8 +70,8 @@ def features(rows: int, width: int, dtype: str, device: str) -> torch.Tensor:
 
 
 def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
-    titles = [",".join(map(str, v)) for v in VARIANTS]
-    print(f"{'us; tile,units,warps,chunk,small:':>40}" + "".join(f"{title:>16}" for title in titles))
+    titles = [str(v) for v in VARIANTS]
+    print(f"{'us':>40}" + "".join(f"{title:>16}" for title in titles))
     for name, graph, indptr in each_graph(options, tuple(dict.fromkeys(p[0] for p in POINTS))):
         ordered = None
         for _, width, dtype, reordered in (p for p in POINTS if p[0] == name):
@@ -65,12 +83,12 @@ def variants(options: argparse.Namespace, timer: harness.Timer) -> None:
             times = []
             for variant in VARIANTS:
                 if options.device.startswith("cuda"):
-                    tune(*variant)
+                    tune(variant)
                 times.append(timer.measure({"ours": partial(neighbor_aggregate, x, walked)})["ours"])
             label = f"{name} {width} {dtype}{' reordered' * reordered}"
             print(f"{label:>40}" + "".join(f"{us:16.1f}" for us in times), flush=True)
     if options.device.startswith("cuda"):
-        tune(*VARIANTS[0])
+        tune(VARIANTS[0])
 
 
 def sweep(options: argparse.Namespace, timer: harness.Timer) -> None:

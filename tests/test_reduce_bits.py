@@ -1,5 +1,6 @@
 """The bits of reductions: the written tree, the same ones in any batch, at any offset, on any grid."""
 
+import math
 import os
 import subprocess
 import sys
@@ -132,3 +133,28 @@ def test_streams_and_repeats_leave_the_tickets_clean() -> None:
                 results.append(gp.reduce(x, "sum"))
     torch.cuda.synchronize()
     assert all(torch.equal(r, want) for r in results)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("op", ["max", "argmin", "var", "logsumexp", "stats"])
+def test_rows_that_come_past_the_registers_change_no_bits(op: str) -> None:
+    """Much input has its rows in a ring in shared memory; the same rows alone have not."""
+    torch.manual_seed(0)
+
+    def of(x: torch.Tensor, dim: int) -> list[torch.Tensor]:
+        found = gp.stats(x, dim) if op == "stats" else gp.reduce(x, op, dim)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    columns = torch.randn(66_001, 256, device="cuda") + 3
+    rows = torch.randn(300_000, 64, device="cuda") - 50
+    long = torch.randn(256, 65_536, device="cuda")
+    for x in (columns, rows, long):
+        x[60, 3], x[2, 60], x[3, 3] = math.nan, math.inf, -math.inf
+    for x, alone, dim in (
+        (columns, columns[:, :4].contiguous(), 0), (columns[:64].repeat(1, 300), columns[:64], 0),
+        (rows, rows[:64], 1), (long, long[:4], 1), (long, long[2:3, :], 1),
+    ):  # fmt: skip
+        first = 2 if alone.shape[0] == 1 else 0
+        for a, b in zip(of(x, dim), of(alone, dim), strict=True):
+            torch.testing.assert_close(a[first : first + len(b)], b, rtol=0, atol=0, equal_nan=True)

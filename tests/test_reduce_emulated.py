@@ -43,6 +43,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(folder / "emulated_reduce", [source], [folder])
 
 
+def bytes_of(storage: torch.UntypedStorage) -> bytes:
+    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()  # bytes() asks for one at a time
+
+
 @dataclass
 class Case:
     x: torch.Tensor
@@ -66,11 +70,11 @@ class Case:
     def packed(self) -> bytes:
         x, other = self.x, self.other
         storage = x.untyped_storage()
-        data = bytes(storage)
+        data = bytes_of(storage)
         other_at = 0
         if other is not None:
             other_at = storage.nbytes() // x.itemsize + other.storage_offset()
-            data += bytes(other.untyped_storage())
+            data += bytes_of(other.untyped_storage())
         reduced = sum(1 << d for d in codes.reduced_dims("reduce", self.dims, x.dim()))
         out = self.expected()[0].dtype
         shape = [*x.shape, *[1] * (8 - x.dim())]
@@ -82,9 +86,9 @@ class Case:
         return struct.pack("10qd16q", *numbers, self.correction, *shape, *strides) + data
 
 
-def run(program: Path, cases: list[Case], tmp_path: Path) -> None:
+def run(program: Path, cases: list[Case], tmp_path: Path, **env: str) -> None:
     (tmp_path / "cases").write_bytes(b"".join(case.packed() for case in cases))
-    run_program(program, tmp_path / "cases", tmp_path / "results")
+    run_program(program, tmp_path / "cases", tmp_path / "results", **env)
     results = (tmp_path / "results").read_bytes()
     at = 0
     for case in cases:
@@ -196,13 +200,53 @@ def test_pieces_one_after_another(program: Path, tmp_path: Path) -> None:
     run(program, [Case(x, op, [0]) for op in (codes.SUM, codes.ARGMAX, codes.VAR)], tmp_path)
 
 
+@pytest.mark.parametrize("depth", ["2", "3"])
+def test_rows_in_a_ring(program: Path, depth: str, tmp_path: Path) -> None:
+    """Columns whose rows come by way of shared memory, and what does not: a last piece, odd columns."""
+    cases = []
+    shapes = ((700, 1600), (64, 1000), (2, 256, 64), (700, 32), (200, 30))  # the first: two pieces a thread
+    for shape in shapes:
+        x = make(shape, torch.float32, "cpu", shape[-1])
+        x[..., 70 % shape[-2] :, 1] = math.nan
+        x[..., 3, 2] = math.inf
+        x[..., 4] = -math.inf
+        x[..., 5] = 1e5 + x[..., 5] / 8
+        for op in (codes.ARGMAX, codes.ARGMIN, codes.VAR, codes.LOGSUMEXP, STATS):
+            for chunks in (0, 2)[: 1 + (x.numel() < 100_000)]:
+                cases.append(Case(x, op, [x.dim() - 2], chunks=chunks))
+    run(program, cases, tmp_path, GPUPRIMS_REDUCE_RING=depth)
+
+
+def test_short_rows_in_a_ring(program: Path, tmp_path: Path) -> None:
+    cases = []
+    for rows, n in ((1000, 64), (777, 4), (300, 12), (130, 200), (100, 512), (333, 20)):
+        x = make((rows, n), torch.float32, "cpu", n)
+        x[rows // 2, n // 2] = math.nan
+        x[3] = -math.inf
+        for op in (codes.MAX, codes.MIN, codes.ARGMAX, codes.VAR, codes.LOGSUMEXP, STATS):
+            cases.append(Case(x, op, [1]))
+    run(program, cases, tmp_path, GPUPRIMS_REDUCE_PACKED="1")
+
+
+def test_chunks_in_a_ring_and_at_once(program: Path, tmp_path: Path) -> None:
+    """As many chunks as the emulator's four multiprocessors take at once, and more."""
+    cases = []
+    for rows, n in ((1, 9000), (1, 300_000), (40, 4096), (7, 10_000)):
+        x = make((rows, n), torch.float32, "cpu", n)
+        x[-1, n // 2] = math.nan
+        for op in (codes.SUM, codes.NORM2, codes.PROD, codes.MAX, codes.LOGSUMEXP, STATS):
+            cases.append(Case(1 + x / n if op == codes.PROD else x, op, [1]))
+    run(program, cases, tmp_path)
+
+
 def test_rows_that_are_neighbours(program: Path, tmp_path: Path) -> None:
     """The last dimension among the reduced ones: eight rows a load where they are aligned."""
     cases = []
     for dtype in (torch.float32, torch.float64, torch.float16, torch.uint8, torch.int64):
-        for shape in ((5, 3, 16), (2, 6, 72), (3, 40, 8), (3, 4, 12)):
+        for shape in ((5, 3, 16), (2, 6, 72), (3, 40, 8), (3, 4, 12), (2, 3, 128)):
             x = make(shape, dtype, "cpu", shape[1])
             for op in (codes.SUM, codes.MAX, *[codes.VAR, STATS] * dtype.is_floating_point):
+                cases += [Case(make((3000, 3), dtype, "cpu")[:, :n], op, [1]) for n in (1, 2)]
                 cases += [Case(x, op, [0, 2]), Case(x[:, 1:], op, [0, 2]), Case(x[..., 1:], op, [0, 2])]
     run(program, cases, tmp_path)
 

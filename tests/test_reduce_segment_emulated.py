@@ -20,6 +20,7 @@ inline uint16_t __bfloat16_as_ushort(float x) { return __half_as_ushort(x); }
 OWN = {
     "segment_values.cuh": [(r"#include <cuda_(bf16|fp16)\.h>", "")],
     "segment_reduce.cuh": [],
+    "segment_ring.cuh": [],
     "segment_tiles.cu": [(r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", "")],
     "segment_long.cu": [],
     "segment_rows.cu": [],

@@ -171,14 +171,7 @@ class TestValues:
             torch.set_num_threads(threads)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-@pytest.mark.parametrize(
-    "shape", [(40, 40_001), (12, 131_072), (7, 229_999), (6, 1_048_576), (1, 6_100_003)], ids=str
-)
-@pytest.mark.parametrize("kind", ["normal", "zeros", "nans", "outlier", "few", "sorted", "edges"])
-def test_rows_of_several_blocks(shape, kind):
-    """Rows in parts and by codes, and what these leave to others: cuts must not part equal keys."""
+def several_blocks(shape: tuple[int, ...], kind: str) -> torch.Tensor:
     generator = torch.Generator("cuda").manual_seed(shape[-1])
     x = torch.randn(shape, generator=generator, device="cuda")
     chance = torch.rand(shape, generator=generator, device="cuda")
@@ -194,6 +187,22 @@ def test_rows_of_several_blocks(shape, kind):
         x = x.sort(-1).values
     elif kind == "edges":  # keys begin and end abruptly, within a cell of the sample's
         x = chance + 1.37
+    elif kind == "uniform":
+        x = chance
+    elif kind == "band":  # too narrow for any map, and too few for a sample
+        x = torch.where(chance < 2e-3, 1.5, x)
+    return x
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize(
+    "shape", [(40, 40_001), (12, 131_072), (7, 229_999), (6, 1_048_576), (1, 6_100_003)], ids=str
+)
+@pytest.mark.parametrize("kind", ["normal", "zeros", "nans", "outlier", "few", "sorted", "edges"])
+def test_rows_of_several_blocks(shape, kind):
+    """Rows in parts and by codes, and what these leave to others: cuts must not part equal keys."""
+    x = several_blocks(shape, kind)
     if kind == "nans":
         return check(x[:1, :300_000].contiguous() if shape[0] == 1 else x)
     for y, descending in ((x, False), (x.view(torch.int32), True)):
@@ -201,6 +210,33 @@ def test_rows_of_several_blocks(shape, kind):
         theirs = torch.sort(y, stable=True, descending=descending)
         assert torch.equal(mine.indices.long(), theirs.indices)
         assert torch.equal(bits(mine.values), bits(y.gather(-1, theirs.indices)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("codes", ["-1", "10", "13", "16"])
+@pytest.mark.parametrize("n", [50_003, 1_048_576, 12_000_017, 100_000_003])
+@pytest.mark.parametrize(
+    "kind", ["normal", "zeros", "nans", "outlier", "few", "sorted", "edges", "uniform", "band"]
+)
+def test_one_row_in_buckets(codes, n, kind, monkeypatch):
+    """As the passes by digits sort it, bit for bit, wherever the row lies."""
+    if n > 2e7 and codes not in ("-1", "16"):
+        pytest.skip("buckets that no window holds")
+    x = several_blocks((n,), kind)
+    for y, descending in ((x[3:], False), (x.view(torch.int32), True)):
+        results = []
+        for way in ("0", codes):
+            monkeypatch.setenv("GPUPRIMS_SORT_SPREAD", way)
+            for _ in range(1 if way == "0" or n > 2e7 else 3):
+                sorted_ = sort(
+                    y, descending=descending, index_dtype=torch.int32 if descending else torch.int64
+                )
+                results.append((*sorted_, argsort(y, descending=descending), sort_keys(y, -1, descending)))
+        for other in results[1:]:
+            for mine, theirs in zip(other, results[0], strict=True):
+                width = BITS[mine.element_size()]
+                assert torch.equal(mine.view(width), theirs.view(width))
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ from emulate import HERE, ROOT, compile_program, on_the_host, run
 
 pytestmark = on_the_host
 
-KERNELS = ("warp_row", "block_row", "sweep", "coded", "parts", "segments")
+KERNELS = ("warp_row", "block_row", "sweep", "coded", "parts", "spread", "segments")
 #: The emulator has a dynamic_memory of its own.
 EXTERN = "extern __shared__ __align__(16) unsigned char dynamic_memory[];"
 
@@ -44,6 +44,11 @@ def test_kernels_match_a_stable_sort(program: Path, seed: int) -> None:
     run(program, seed)
 
 
-@pytest.mark.parametrize("seed, mixed", [(1, "1"), (2, "0")])
-def test_short_rows_bit_for_bit(warp_program: Path, seed: int, mixed: str) -> None:
-    run(warp_program, seed, GPUPRIMS_SORT_MIX=mixed)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_long_rows_by_buckets(program: Path, seed: int) -> None:
+    run(program, seed, "spread")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_short_rows_bit_for_bit(warp_program: Path, seed: int) -> None:
+    run(warp_program, seed)

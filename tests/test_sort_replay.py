@@ -44,6 +44,12 @@ def test_replays_decide_anew(shape: tuple[int, ...], dtype: torch.dtype) -> None
         assert torch.equal(keys, up.values), kind
 
 
+@pytest.mark.parametrize("n", [400_000, 3_000_001])
+def test_replays_by_buckets(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPRIMS_SORT_SPREAD", "-1")
+    test_replays_decide_anew((n,), torch.float32)
+
+
 def test_replays_in_place() -> None:
     """Passes of which an even and an odd number is left."""
     x = torch.empty(200_000, dtype=torch.int32, device="cuda")

@@ -51,9 +51,8 @@ REPLACED = {
         (r"  int old;\n  asm.*?  return old;", "  return atomicAdd(reinterpret_cast<int*>(at), value);"),
         (r"  cudaLaunchAttribute attribute;.*?\n}\n", '  simt::fail("blocks do not run side by side");\n}\n'),
     ],
-    "cluster_row.cu": [
-        (r"  switch \(args.dtype\).*?\n  }\n", "  return start<ScanFloat32>(args, plan, stream);\n"),
-    ],
+    "cluster_row.cu": [(r"  return start<uint16_t>.*?;\n", "  return cudaErrorInvalidValue;\n")],
+    "part_row.cu": [(r"  return start<uint16_t>.*?;\n", "  return cudaErrorInvalidValue;\n")],
     "stream.cuh": [(r"  asm volatile\(\"prefetch.*?\);\n", "")],
     "block.cuh": [
         (r"extern __shared__ __align__\(16\) unsigned char dynamic_memory\[\];", ""),
@@ -63,6 +62,7 @@ REPLACED = {
         (r"#include <cuda_(bf16|fp16)\.h>", ""),
         (r"  float out;\n  asm\(.*?\);\n  return out;", "  return a != a || b != b ? NAN : a < b ? b : a;"),
         (r"template <class Pair>  // __half2 .*?\n};\n", ""),
+        (r"  else if \(dtype == Dtype::f16\).*?  else\n.*?;\n", ""),
     ],
     "stream.cu": [(r"    if \(args\.dtype == Dtype::b?f16\)\n.*?;\n", "")],
     "sort.cu": [],
@@ -97,7 +97,7 @@ REPLACED = {
 }
 
 #: Compiled each for itself: kThreads is a name in several.
-APART = ("sort", "filter", "lanes", "count_row", "warp_row", "cluster_row")
+APART = ("sort", "filter", "lanes", "count_row", "warp_row", "cluster_row", "part_row")
 PROGRAMS = {
     "emulated_topk": ("main.cpp", *(f"{name}.cpp" for name in APART)),
     "emulated_thread_row": ("thread_row.cpp",),

@@ -18,9 +18,7 @@ __device__ __forceinline__ double affine_as(Dtype, const AggregateArgs& a, int64
 
 // Adds the chunks of a hub in order: a warp a hub and 32 columns.
 template <class Acc>
-__global__ void __launch_bounds__(32 * kWarps)
-    combine_hubs(const __grid_constant__ AggregateArgs a, const Dtype dtype) {
-  if (a.flag && *a.flag) return;
+__device__ __forceinline__ void combine_all(const AggregateArgs& a, const Dtype dtype) {
   const int64_t stripes = (a.features + 31) / 32;
   const int64_t items = *a.hub_count * stripes;
   const Acc* partial = static_cast<const Acc*>(a.partial);
@@ -71,13 +69,21 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
+__global__ void __launch_bounds__(32 * kWarps)
+    combine_hubs(const __grid_constant__ AggregateArgs a, const Dtype dtype) {
+  if (a.flag && *a.flag) return;
+  if (dtype == Dtype::f64)
+    combine_all<double>(a, dtype);
+  else
+    combine_all<float>(a, dtype);
+}
+
 }  // namespace
 
 cudaError_t launch_combine(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                            cudaStream_t stream) {
   const LaunchShape shape{dim3(static_cast<unsigned>(plan.hub_blocks)), dim3(32 * kWarps)};
-  const auto kernel = dtype == Dtype::f64 ? combine_hubs<double> : combine_hubs<float>;
-  return launch(kernel, shape, stream, args, dtype);
+  return launch(combine_hubs, shape, stream, args, dtype);
 }
 
 }  // namespace gpuprims

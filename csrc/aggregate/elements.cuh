@@ -164,6 +164,20 @@ struct Packed {
     return packed;
   }
 
+  // 16 bytes where `wanted` is not 0, else zeros. The compiler would branch around each load.
+  __device__ __forceinline__ static Packed load_if(unsigned wanted, const T* from) {
+    Packed packed{};
+#ifdef __CUDA_ARCH__
+    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %4, 0;\n"
+        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%5];\n}"
+        : "+r"(packed.word[0]), "+r"(packed.word[1]), "+r"(packed.word[2]), "+r"(packed.word[3])
+        : "r"(wanted), "l"(from));
+#else  // tests/emulator
+    if (wanted != 0) packed = load(from);
+#endif
+    return packed;
+  }
+
   __device__ __forceinline__ typename Math<T>::Acc operator[](int k) const {
     if constexpr (sizeof(T) == 8)
       return __hiloint2double(word[2 * k + 1], word[2 * k]);

@@ -13,9 +13,8 @@ constexpr int kMarkedAtOnce = 4;  // words of 32 columns that a warp has in flig
 // A warp takes 32 columns of a row. Those that took the same edge are one word, which the first of
 // them writes. Where ids may repeat two rows may write the same word.
 template <class Id>
-__global__ void __launch_bounds__(32 * kWarps)
-    mark_taken(const __grid_constant__ AggregateArgs a, const int64_t first_column,
-               const int columns, const bool unique) {
+__device__ __forceinline__ void mark_all(const AggregateArgs& a, int64_t first_column, int columns,
+                                         bool unique) {
   const int64_t items = a.csr.columns * a.taken_words;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * kWarps;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -45,6 +44,15 @@ __global__ void __launch_bounds__(32 * kWarps)
   }
 }
 
+__global__ void __launch_bounds__(32 * kWarps)
+    mark_taken(const __grid_constant__ AggregateArgs a, const int64_t first_column,
+               const int columns, const bool unique) {
+  if (a.csr.wide_offsets)
+    mark_all<long long>(a, first_column, columns, unique);
+  else
+    mark_all<int>(a, first_column, columns, unique);
+}
+
 // From the order of ids to that of the walk: random reads, with nothing else to wait for.
 __global__ void __launch_bounds__(256) order_taken(const __grid_constant__ AggregateArgs a) {
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -66,8 +74,8 @@ cudaError_t launch_mark(const AggregateArgs& args, int64_t tile, int tile_column
   const int64_t first = tile * tile_columns;
   const auto columns = static_cast<int>(std::min<int64_t>(args.features - first, tile_columns));
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(ceil_div(items, kWarps), 4096));
-  code = launch(args.csr.wide_offsets ? mark_taken<long long> : mark_taken<int>,
-                {dim3(blocks), dim3(32 * kWarps)}, stream, args, first, columns, !args.flag);
+  code = launch(mark_taken, {dim3(blocks), dim3(32 * kWarps)}, stream, args, first, columns,
+                !args.flag);
   if (code != cudaSuccess || !args.csr.edge_ids) return code;
   const auto order_blocks = std::min<int64_t>(ceil_div(args.csr.edges, 256), 1 << 20);
   return launch(order_taken, {dim3(static_cast<unsigned>(order_blocks)), dim3(256)}, stream, args);

@@ -27,12 +27,6 @@ __device__ __forceinline__ int32_t label_at(const LabelArgs& a, int64_t edge) {
   return node >= 0 && node < a.rows ? __ldg(a.from + node) : kNoLabel;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    first_labels(int32_t* labels, int64_t rows, int64_t spacing) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (row < rows) labels[row] = row % spacing == 0 ? static_cast<int32_t>(row) : kNoLabel;
-}
-
 // A warp a row, a lane a neighbour.
 __global__ void __launch_bounds__(kThreads) majority_round(const LabelArgs a) {
   const int lane = threadIdx.x % 32;
@@ -55,10 +49,15 @@ __global__ void __launch_bounds__(kThreads) majority_round(const LabelArgs a) {
   if (votes == most && rank == best) a.to[row] = label;  // the winners agree
 }
 
-// A thread a row.
-__global__ void __launch_bounds__(kThreads) grow_round(const LabelArgs a) {
+// A thread a row. Without labels to start from they are made: a row's own at multiples of
+// `spacing`.
+__global__ void __launch_bounds__(kThreads) grow_round(const LabelArgs a, const int64_t spacing) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (row >= a.rows) return;
+  if (!a.from) {
+    a.to[row] = row % spacing == 0 ? static_cast<int32_t>(row) : kNoLabel;
+    return;
+  }
   int32_t label = a.from[row];
   if (label == kNoLabel) {
     int64_t begin;
@@ -80,14 +79,17 @@ dim3 blocks_for(int64_t threads) {
 
 cudaError_t launch_first_labels(Labels method, int32_t* labels, int64_t rows, int64_t spacing,
                                 cudaStream_t stream) {
-  return launch(first_labels, {blocks_for(rows), dim3(kThreads)}, stream, labels, rows,
+  LabelArgs args{};
+  args.rows = rows;
+  args.to = labels;
+  return launch(grow_round, {blocks_for(rows), dim3(kThreads)}, stream, args,
                 method == Labels::majority ? int64_t(1) : spacing);
 }
 
 cudaError_t launch_labels(Labels method, const LabelArgs& args, cudaStream_t stream) {
   if (method == Labels::majority)
     return launch(majority_round, {blocks_for(32 * args.rows), dim3(kThreads)}, stream, args);
-  return launch(grow_round, {blocks_for(args.rows), dim3(kThreads)}, stream, args);
+  return launch(grow_round, {blocks_for(args.rows), dim3(kThreads)}, stream, args, int64_t(1));
 }
 
 }  // namespace gpuprims

@@ -7,8 +7,9 @@ namespace gpuprims {
 // affine: a sum, times a factor of the row, plus a bias.
 enum class Mode { sum, mean, affine, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
-// small: more edges in flight, for graphs of few warps.
-enum class Shape { usual, small };
+// small: more edges in flight, for graphs of few warps. deep: the same in the stream of edges, for
+// rows in an order, most of which are in L1 or L2: a batch waits for the one that is not.
+enum class Shape { usual, small, deep };
 
 // The columns of one lane in one tile.
 struct Lanes {

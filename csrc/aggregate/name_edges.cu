@@ -9,8 +9,9 @@ namespace {
 
 constexpr int kNamedAtOnce = 4;
 
+// One instance for both widths of ids: a branch costs nothing beside the random reads.
 template <class Id>
-__global__ void __launch_bounds__(256) name_edges(const Csr csr, Id* arg, const int64_t count) {
+__device__ __forceinline__ void name_all(const Csr& csr, Id* arg, int64_t count) {
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   for (; at < count; at += kNamedAtOnce * threads) {
@@ -27,6 +28,13 @@ __global__ void __launch_bounds__(256) name_edges(const Csr csr, Id* arg, const 
   }
 }
 
+__global__ void __launch_bounds__(256) name_edges(const Csr csr, void* arg, const int64_t count) {
+  if (csr.wide_offsets)
+    name_all(csr, static_cast<long long*>(arg), count);
+  else
+    name_all(csr, static_cast<int*>(arg), count);
+}
+
 }  // namespace
 
 cudaError_t launch_name_edges(const AggregateArgs& args, cudaStream_t stream) {
@@ -34,11 +42,7 @@ cudaError_t launch_name_edges(const AggregateArgs& args, cudaStream_t stream) {
   if (!args.arg_out || !args.csr.edge_ids || count == 0) return cudaSuccess;
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(ceil_div(count, int64_t(256) * kNamedAtOnce), 1 << 20));
-  const LaunchShape shape{dim3(blocks), dim3(256)};
-  if (args.csr.wide_offsets)
-    return launch(name_edges<long long>, shape, stream, args.csr,
-                  static_cast<long long*>(args.arg_out), count);
-  return launch(name_edges<int>, shape, stream, args.csr, static_cast<int*>(args.arg_out), count);
+  return launch(name_edges, {dim3(blocks), dim3(256)}, stream, args.csr, args.arg_out, count);
 }
 
 }  // namespace gpuprims

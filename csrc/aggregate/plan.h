@@ -10,8 +10,9 @@ namespace gpuprims {
 constexpr int kWarps = 8;          // of the blocks of helper kernels
 constexpr int kRowWarps = 4;       // of the row kernels: small blocks leave few registers unused
 constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 registers each
+constexpr int kDeepRowWarps = 16;  // of sums with 16 edges in flight, 128
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
-constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128 (20 in float32, 96)
+constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
@@ -76,13 +77,18 @@ struct AggregatePlan {
   int64_t blocks;
   int chunk_runs;   // of the chunks that a block's warps share; 0: a warp has one run of its own
   bool narrow;      // lanes over edges; a tile is a column
+  bool deep;        // 16 edges in flight
   bool small;       // a group a row, no dealing
+  bool stream;      // gradients of max and min: nothing but bits and rows to be read
+  bool words;       // a warp a row and 32 columns
+  int panels;       // of the sources, one after another; 0: rows are read as they come
   bool hubs;        // some row may be cut
   bool long_rows;   // some row may be walked by the warp
   int hub_blocks;   // that combine the chunks of hubs
   bool prepare;     // the data is looked at, or the plan made, within the call
   int taken_words;  // gradients of max and min: of 32 columns of a tile
-  int64_t plan_at, partial_at, position_at, taken_at, marked_at, space_bytes;  // workspace
+  int64_t plan_at, partial_at, position_at, taken_at, marked_at, cursor_at,
+      space_bytes;  // workspace
 };
 
 struct SddmmPlan {

@@ -11,6 +11,7 @@ struct RowBatch {
   using Acc = typename Math<T>::Acc;
   static constexpr int kOwned = kLaneBytes / sizeof(T);
   static constexpr int kLoads = kOwned / kVec;
+  static constexpr int kIndexBytes = sizeof(Index);
   static constexpr int kRowWords = kLoads * Packed<T, kVec>::kWords;  // registers of an edge
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
@@ -24,17 +25,17 @@ struct RowBatch {
                                 (kExtreme && kWeighted ? 4 : 0) + (kGrad ? 4 : 0) +
                                 (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
   // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
-  static constexpr int kFlight = kShape == Shape::small             ? 16
+  static constexpr int kFlight = kShape != Shape::usual             ? 16
                                  : kWords > 8 || kLoads == 8        ? 2
                                  : kWords > 4 || sizeof(Index) == 8 ? 4
                                                                     : 8;
   static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
-  static constexpr int kThreads =
-      32 * (kPlain && kMode != Mode::affine ? kMostRowWarps
-            : kGrad ? (sizeof(T) == 4 && kLoads == 1 ? kWeightedRowWarps : kGradRowWarps)
-                    : kWeightedRowWarps);
+  static constexpr int kThreads = 32 * (kShape == Shape::deep             ? kDeepRowWarps
+                                        : kPlain && kMode != Mode::affine ? kMostRowWarps
+                                        : kGrad                           ? kGradRowWarps
+                                                                          : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];

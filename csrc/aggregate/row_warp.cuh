@@ -71,6 +71,13 @@ struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
     }
   }
 
+  // One edge of a gradient of max and min without weights: the columns whose bits are set.
+  __device__ __forceinline__ void add_taken(Packed<T, kVec>& row, unsigned bits) {
+#pragma unroll
+    for (int k = 0; k < kOwned; ++k)
+      if (bits >> k & 1) value[k] += row[k];
+  }
+
   // The first NaN is the edge that is taken, or the first of the greatest.
   __device__ __forceinline__ void prefer(int k, Acc candidate, int edge) {
     if (!(candidate <= value[k]) && value[k] == value[k]) position[k] = edge;
@@ -94,13 +101,13 @@ struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
     }
   }
 
-  // The groups of the warp walk a chunk together (log_ways of them), or each group one of its own
-  // (log_ways = 0).
+  // 2^log_ways groups of the warp walk a chunk together; where a narrow tile leaves it more groups,
+  // those do the same again.
   __device__ __forceinline__ void reduce_chunk(int64_t begin, int length, int log_ways) {
-    const int way = log_ways > 0 ? lanes.group : 0;
+    const int way = lanes.group & ((1 << log_ways) - 1);
     reduce_way(begin, length, way, log_ways);
     if (log_ways == 0) return;
-    for (int distance = lanes.count; distance < 32; distance *= 2) {
+    for (int distance = lanes.count; distance < lanes.count << log_ways; distance *= 2) {
 #pragma unroll
       for (int k = 0; k < kOwned; ++k) {
         const Acc other = __shfl_xor_sync(~0u, value[k], distance);

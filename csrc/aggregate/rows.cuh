@@ -17,6 +17,7 @@ struct Dealing {
   int log_ways;  // groups that walk a long row together
   int long_degree;
   bool long_rows;  // there may be some
+  bool stream;     // gradients of max and min: VectorStream walks the short ones
 };
 
 // The rows of a warp's run that it walks with all its lanes: from deal.long_degree edges on, and
@@ -48,7 +49,7 @@ __device__ __forceinline__ void walk_long_rows(Group& group, const Dealing& deal
         const int64_t chunks = (offset(row + 1) - offset(row)) / kChunk;
         past = static_cast<int>(end < chunks ? end : chunks);
       }
-      // With one way a chunk is a group's, and the groups take turns.
+      // With one way a chunk is a group's, and the groups take turns. With more the others repeat.
       const int step = deal.log_ways > 0 ? 1 : group.lanes.groups;
       if (deal.log_ways == 0) number += group.lanes.group;
 #pragma unroll 1
@@ -82,16 +83,22 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int64_t row0 = start(first + deal.warp_units * mine / groups);
   const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
   if (row0 >= row1) return;
+  if constexpr (Group::kGrad && Group::kLoads == 1 && Group::kIndexBytes == 4) {
+    if (deal.stream) {
+      VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
+      return;
+    }
+  }
   if constexpr (!Group::kWeighted)
     VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
   else
     RowStream<Group>(group, row0, row1, deal.long_degree).walk();
 }
 
-template <class T, int kVec, Mode kMode, class Index>
-__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index>::kThreads))
+template <class T, int kVec, Mode kMode, class Index, Shape kShape>
+__global__ void __launch_bounds__((RowGroup<T, kVec, kMode, Index, kShape>::kThreads))
     aggregate_rows(const __grid_constant__ AggregateArgs a, const Dealing deal) {
-  using Group = RowGroup<T, kVec, kMode, Index>;
+  using Group = RowGroup<T, kVec, kMode, Index, kShape>;
   const int64_t warp = static_cast<int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   Group group(a, deal.first_tile + blockIdx.y, deal.tile_lanes);
   const int groups = group.lanes.groups, mine = group.lanes.group;
@@ -164,7 +171,8 @@ inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
           plan.tile_lanes,
           plan.log_ways,
           static_cast<int>(plan.long_degree),
-          plan.long_rows};
+          plan.long_rows,
+          plan.stream};
 }
 
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
@@ -175,7 +183,7 @@ cudaError_t launch_rows(const AggregatePlan& plan, const AggregateArgs& args, cu
       if constexpr (kShape == Shape::small)
         return aggregate_small<T, kVec, kMode, Index>;
       else
-        return aggregate_rows<T, kVec, kMode, Index>;
+        return aggregate_rows<T, kVec, kMode, Index, kShape>;
     }();
     const auto code = launch(kernel,
                              {dim3(static_cast<unsigned>(plan.blocks), tiles),
@@ -194,6 +202,9 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.small)
         return launch_rows<T, kFull, kMode, int32_t, Shape::small>(plan, args, stream);
+    if constexpr (kMode == Mode::sum && !__is_same(T, __half))
+      if (takes_vectors(plan.load_bytes, args) && plan.deep)
+        return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }

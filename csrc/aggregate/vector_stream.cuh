@@ -21,7 +21,9 @@ template <class T, int kVec, Mode kMode, Shape kShape>
 struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   using Group = RowGroup<T, kVec, kMode, int32_t, kShape>;
   using Row = Packed<T, kVec>;
-  static constexpr int kFlight = Group::kFlight < 32 ? Group::kFlight : 8;
+  static constexpr bool kGrad = Group::kGrad;
+  static constexpr int kFlight = kGrad || Group::kFlight >= 32 ? 8 : Group::kFlight;
+  static constexpr int kMine = kGrad ? kVec * kFlight / 32 : 1;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
   static constexpr int kPart = 4;
@@ -34,16 +36,19 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   const int* order;        // low words of the run's places, or null
   const T* scale;          // what `place` counts from
   unsigned place, places;  // of the row at hand; those below `places` are written
+  unsigned next_place;     // of the row behind it, read early, where rows have an order
   T factor = T();          // affine: of the row at hand
   int degree;              // of the row at hand
   int rows, row = -1;
   // Offsets are the low 32 bits of the graph's: those of a run lie closer together than 2^31, as
   // long rows are not walked here, and one at the run's end is left out.
-  int end;               // of the row at hand
-  int next;              // end of the row behind it, read early
-  int last;              // end of the run
-  int at;                // the batch's first edge
-  const int32_t* ahead;  // indices of the batch to come
+  int end;                // of the row at hand
+  int next;               // end of the row behind it, read early
+  int last;               // end of the run
+  int at;                 // the batch's first edge
+  const int32_t* ahead;   // indices of the batch to come
+  const unsigned* taken;  // gradients of max and min: bits of the lane's columns in that batch
+  int taken_from;         // which bits of a word those are
 
   __device__ VectorStream(Group& g, int64_t row0, int64_t row1, int long_degree)
       : group(g),
@@ -63,9 +68,16 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     places = !g.owns(0) ? 0 : order ? static_cast<unsigned>(a.csr.rows) : ~0u;
     end = static_cast<int>(from);
     next = end_of(0);
+    next_place = order ? __ldg(order) : 0;
     // `at` and `ahead` move together from here on.
     at = end & -kFlight;
     ahead = static_cast<const int32_t*>(a.csr.indices) + (from & -static_cast<int64_t>(kFlight));
+    if constexpr (kGrad) {
+      // Lanes beyond the last column look at the first one's; nothing is stored of theirs.
+      const int column = g.column < g.width ? g.column : 0;
+      taken = a.taken + (from & -static_cast<int64_t>(kFlight)) * a.taken_words + column / 32;
+      taken_from = column % 32;
+    }
   }
 
   __device__ __forceinline__ int end_of(int which) const {
@@ -122,7 +134,8 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       const int begin = end;
       end = next;
       next = end_of(row + 1);
-      place = order ? __ldg(at_offset(order, row, 8)) : row;
+      place = order ? next_place : row;
+      if (order && row + 1 < rows) next_place = __ldg(at_offset(order, row + 1, 8));
       if constexpr (kMode == Mode::affine)  // early: a row's end would wait for it
         if (place < a.csr.rows) factor = __ldg(scale + place);
       degree = end - begin;
@@ -149,8 +162,31 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     }
   }
 
+  // Bits of the lane's columns that took the edges of the batch `ahead`; 0 beyond the run.
+  __device__ __forceinline__ void load_taken(unsigned (&bits)[kGrad ? kFlight : 1],
+                                             int from) const {
+    if constexpr (kGrad) {
+      const auto word = [&](int u) { return __ldg(at_offset(taken, u, a.taken_words * 4u)); };
+      if (last - from >= kFlight) {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) bits[u] = word(u);
+      } else {
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) bits[u] = u < last - from ? word(u) : 0;
+      }
+    }
+  }
+
   __device__ __forceinline__ const T* row_of_x(int32_t source, uint32_t stride) const {
     return at_offset(group.x, static_cast<uint32_t>(source), stride);
+  }
+
+  template <bool kPositions>
+  __device__ __forceinline__ void add_edge(Row& row, int edge, unsigned bits) {
+    if constexpr (kGrad)
+      group.add_taken(row, bits);
+    else
+      group.template add_row<kPositions>(row, edge);
   }
 
   __device__ __forceinline__ void walk(int long_degree) {
@@ -172,9 +208,11 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
     if (head == 0 && !advance<kPositions>(long_degree)) return;
     int32_t source[kFlight];
     load_indices(source, at);
+    unsigned bits[kGrad ? kFlight : 1];
+    load_taken(bits, at);
 #pragma unroll
     for (int u = 0; u < kFlight; ++u)
-      if (u < head) source[u] = 0;
+      if (u < head) source[u] = bits[kGrad ? u : 0] = 0;
 #pragma unroll 1
     while (more) {
       unsigned largest = 0;
@@ -182,7 +220,31 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       for (int u = 0; u < kFlight; ++u)
         largest = static_cast<unsigned>(source[u]) > largest ? source[u] : largest;
       Row batch[kFlight];
-      if (largest < columns) {
+      // Of each edge kVec bits, next to each other: where edges are in flight registers are short.
+      unsigned mine[kMine];
+      if constexpr (kGrad) {
+        unsigned bad = 0;
+        if (largest >= columns) [[unlikely]] {
+#pragma unroll
+          for (int u = 0; u < kFlight; ++u)
+            if (static_cast<unsigned>(source[u]) >= columns)
+              bad |= 1u << u, source[u] = 0, bits[u] = ~0u;
+        }
+        // A column takes one edge of a row: few lanes have any of an edge's, and the others'
+        // sectors are not read.
+#pragma unroll
+        for (int u = 0; u < kFlight; ++u) {
+          const unsigned own = bits[u] >> taken_from & ((1u << kVec) - 1);
+          mine[u * kVec / 32] =
+              u * kVec % 32 == 0 ? own : mine[u * kVec / 32] | own << u * kVec % 32;
+          batch[u] = Row::load_if(own, row_of_x(source[u], stride));
+        }
+        if (bad != 0) [[unlikely]] {
+#pragma unroll
+          for (int u = 0; u < kFlight; ++u)
+            if (bad >> u & 1) batch[u] = Row::not_numbers();
+        }
+      } else if (largest < columns) {
 #pragma unroll
         for (int u = 0; u < kFlight; ++u) batch[u] = Row::load(row_of_x(source[u], stride));
       } else {
@@ -194,14 +256,25 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
       }
       ahead += kFlight;
       load_indices(source, at + kFlight);
+      if constexpr (kGrad) {
+        taken += kFlight * a.taken_words;
+        load_taken(bits, at + kFlight);
+      }
       // Edges from the batch's start to the row's end; whether some of a part's edges ends it is
       // asked once a part.
       int left = end - at;
 #pragma unroll
       for (int part = 0; part < kFlight; part += kPart) {
-        if constexpr (kMode == Mode::extreme) {
+        const auto bits_of = [&](int u) {
+          return kGrad ? mine[u * kVec / 32 % kMine] >> u * kVec % 32 : 0;
+        };
+        if (kMode != Mode::extreme && left > part + kPart) [[likely]] {
+#pragma unroll
+          for (int u = part; u < part + kPart; ++u)
+            add_edge<kPositions>(batch[u], at + u, bits_of(u));
+        } else if constexpr (kMode == Mode::extreme || kShape == Shape::deep) {
           // An edge is more code than in a sum, and so is a row's end: a part has it once, as eight
-          // of them would not fit the instruction caches.
+          // of them (deep: sixteen) would not fit the instruction caches.
 #pragma unroll 1
           for (int done = part;;) {
 #pragma unroll
@@ -214,14 +287,10 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
             more = advance<kPositions>(long_degree);
             left = end - at;
           }
-        } else if (left > part + kPart) [[likely]] {
-#pragma unroll
-          for (int u = part; u < part + kPart; ++u)
-            group.template add_row<kPositions>(batch[u], at + u);
         } else {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u) {
-            group.template add_row<kPositions>(batch[u], at + u);
+            add_edge<kPositions>(batch[u], at + u, bits_of(u));
             if (left == u + 1) {
               store_row<false, kPositions>();
               reset();
@@ -237,6 +306,10 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
         at += by;
         ahead += by;
         load_indices(source, at);
+        if constexpr (kGrad) {
+          taken += static_cast<int64_t>(by) * a.taken_words;
+          load_taken(bits, at);
+        }
       }
     }
   }

@@ -20,6 +20,14 @@ int forced_chunks() {
   return chunks;
 }
 
+// GPUPRIMS_REDUCE_RING (0: none, 2 or 3 batches of rows of columns; 0 also for long rows) and
+// GPUPRIMS_REDUCE_PACKED (blocks of short rows that stay, 0: none): read at each call, to compare.
+int forced_number(const char* name, int most) {
+  const char* const text = std::getenv(name);
+  const int value = text ? std::atoi(text) : -1;
+  return value >= 0 && value <= most ? value : -1;
+}
+
 bool captures(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
@@ -74,6 +82,9 @@ Launcher* launcher_of(ReduceFamily family) {
 void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& input, int device) {
   ReduceProblem problem = problem_for(args, family, device_info(device).sms);
   problem.forced_chunks = forced_chunks();
+  problem.forced_ring = forced_number("GPUPRIMS_REDUCE_RING", 3);
+  if (problem.forced_ring == 1) problem.forced_ring = -1;  // no ring
+  problem.forced_packed = forced_number("GPUPRIMS_REDUCE_PACKED", 8);
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
   // long_rows numbers rows in 32 bits: 64 would cost it registers, and where they are few spills.

@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "reduce/async.cuh"
 #include "reduce/kernels.h"
 
 namespace gpuprims {
@@ -69,10 +70,6 @@ template <class Raw>
 __device__ __forceinline__ uint32_t skew_of(const Raw* row) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15);
 }
-
-struct alignas(16) Words {
-  uint32_t w[4];
-};
 
 __device__ __forceinline__ Words load_words(const void* at) {
 #if defined(__CUDA_ARCH__)

@@ -50,12 +50,21 @@ constexpr ReduceFamily family_of(ReduceOp op) {
 namespace reduce_tuning {
 constexpr int kThreads = 256;
 constexpr int kPackedSlots = 4;            // a lane of packed_rows: as many loads in flight
+constexpr int kPackedBlocks = 4;           // of a multiprocessor, where they stay
 constexpr int kWarpsPerSm = 24;            // that long rows are cut for
 constexpr int kMostTickets = 4096;         // of the array that clears itself
+constexpr int64_t kRingBytes = 16 << 20;   // of input, for which a ring of rows is worth its memory
 constexpr int kStridedThreads = 768;       // at a time on a multiprocessor
 constexpr int64_t kStagedRow = 128 << 10;  // bytes of a row that a block brings to shared memory
 constexpr int64_t kStagedSm = 192 << 10;   // and of all blocks of a multiprocessor
 }  // namespace reduce_tuning
+
+// How a chunk of long_rows reaches its warp.
+enum class Staging : int32_t {
+  none,   // 8 vectors a lane, in registers
+  whole,  // all of it at once, in shared memory
+  ring,   // a batch in shared memory while the one before is reduced
+};
 
 struct ReduceProblem {
   Dtype dtype = Dtype::f32;
@@ -66,19 +75,22 @@ struct ReduceProblem {
   bool aligned = true;     // the input's address, to 16 bytes
   bool short_rows = true;  // there is packed_rows for them; otherwise long_rows takes them
   int state_bytes = 4;
-  int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
+  int forced_chunks = 0;   // chunks (strided: pieces) a block, 0: as many as fit
+  int forced_packed = -1;  // blocks of packed_rows that stay on a multiprocessor, 0: none stays
+  int forced_ring = -1;    // 0: no ring of rows, 2 or 3: batches in it
 };
 
 struct ReducePlan {
   ReduceAlgo algo = ReduceAlgo::none;
   int64_t grid = 0;
   int threads = 0;
-  int vector = 4;       // elements of the input in 16 bytes
-  int64_t chunks = 1;   // of a row
-  int64_t parts = 1;    // partial results of a row
-  int lanes = 0;        // packed_rows: lanes a row
-  int per = 1;          // long_rows: chunks of a row in a block, a warp each
-  bool staged = false;  // whole chunks are asked for at once
+  int vector = 4;      // elements of the input in 16 bytes
+  int64_t chunks = 1;  // of a row
+  int64_t parts = 1;   // partial results of a row
+  int lanes = 0;       // packed_rows: lanes a row
+  int64_t blocks = 0;  // packed_rows: that stay, where there is a ring of rows, or 0
+  int per = 1;         // long_rows: chunks of a row in a block, a warp each
+  Staging staging = Staging::none;
   // strided
   int columns = 1;         // threads across columns
   int rows = 1;            // threads, or eights of them, that have a piece each at a time
@@ -88,6 +100,7 @@ struct ReducePlan {
   bool loads = false;      // of all columns of a thread at once
   bool row_loads = false;  // of 8 rows at once
   bool rows_inner = false;
+  int ring = 0;       // batches of rows that a thread has in shared memory, or none
   int64_t tiles = 1;  // of columns
   int64_t tickets = 0, workspace = 0, traffic = 0;
 };
@@ -136,6 +149,14 @@ inline int floor_power(int64_t x, int64_t most) {
 inline int ceil_power(int64_t x, int64_t most) {
   return static_cast<int>(
       std::min<int64_t>(std::bit_ceil<uint64_t>(std::max<int64_t>(x, 1)), most));
+}
+
+// What reduces float32 for long enough, between its loads, to be given its rows past its registers.
+// Maxima are, of short rows. Not statistics with positions.
+inline bool does_more_than_add(const ReduceProblem& p, bool maxima) {
+  const bool op = p.family != ReduceFamily::additive && p.family != ReduceFamily::dot &&
+                  (maxima || p.family != ReduceFamily::extreme);
+  return op && p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.state_bytes <= 32;
 }
 
 inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
@@ -205,6 +226,11 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
     plan.tickets = plan.tiles;
     plan.workspace = l.columns * plan.parts * p.state_bytes;
   }
+  // Where there is more to do than to add, rows are on their way past the registers meanwhile: more
+  // of them where there are few threads.
+  if (does_more_than_add(p, false) && plan.loads && !plan.shared && l.n >= kPiece * plan.pieces &&
+      (p.forced_ring >= 0 || plan.traffic >= reduce_tuning::kRingBytes))
+    plan.ring = p.forced_ring >= 0 ? p.forced_ring : plan.grid <= 2 * p.sms ? 3 : 2;
   return plan;
 }
 
@@ -222,9 +248,10 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
   // Few chunks are spread over all multiprocessors, since one alone reads no faster for more warps;
   // but a row that one block brings in at once needs no other block to come to an end.
   const bool few = warps < int64_t{p.sms} * 2 * kGroup;
-  // Not sums, whose loop would spill, and not float64 statistics, whose states take the room.
-  const bool may_stage =
-      p.family != ReduceFamily::dot && p.family != ReduceFamily::additive && p.state_bytes <= 48;
+  // Not float64 statistics, whose states take the room, and of sums those of float32 alone.
+  const bool sums = p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.forced_ring != 0;
+  const bool may_stage = p.family != ReduceFamily::dot && p.state_bytes <= 48 &&
+                         (p.family != ReduceFamily::additive || sums);
   const bool alone = may_stage && few && plan.chunks <= kGroup && plan.chunks * bytes <= kStagedRow;
   while (!alone && plan.per > 1 && warps < int64_t{plan.per} * p.sms * 2) plan.per /= 2;
   if (p.forced_chunks > 0) plan.per = std::min(kGroup, p.forced_chunks);
@@ -240,7 +267,11 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
     plan.grid = (columns + rows - 1) / rows;
   }
   const int64_t resident = (plan.grid + p.sms - 1) / p.sms * (plan.threads / 32) * bytes;
-  plan.staged = may_stage && resident <= kStagedSm;
+  const bool long_busy = p.family == ReduceFamily::logsumexp || p.family == ReduceFamily::stats;
+  if (may_stage && resident <= kStagedSm)
+    plan.staging = Staging::whole;
+  else if (long_busy && does_more_than_add(p, false) && p.forced_ring != 0)
+    plan.staging = Staging::ring;
   return plan;
 }
 
@@ -249,9 +280,19 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   plan.threads = reduce_tuning::kThreads;
   const int64_t slots = (p.layout.n + plan.vector - 1) / plan.vector;
   constexpr int64_t kEach = reduce_tuning::kPackedSlots;
-  plan.lanes = slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
+  // Where there is a tree, lanes take turns in it beyond its slots.
+  const bool tree = p.family == ReduceFamily::additive && p.acc != Dtype::i64;
+  plan.lanes = tree && slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
   const int64_t rows = plan.threads / plan.lanes;
+  using reduce_tuning::kPackedBlocks;
   plan.grid = (p.layout.columns + rows - 1) / rows;
+  // Blocks that stay and have a ring of rows: whole vectors of many rows.
+  const ReduceLayout& l = p.layout;
+  const bool whole = does_more_than_add(p, true) && p.aligned && l.kept_dims == 1 && l.n % 4 == 0 &&
+                     l.kept_step[0] % 4 == 0;
+  const int64_t blocks = int64_t{p.sms} * (p.forced_packed > 0 ? p.forced_packed : kPackedBlocks);
+  if (whole && p.forced_packed != 0 && (p.forced_packed > 0 || plan.grid >= 4 * blocks))
+    plan.blocks = blocks;
   return plan;
 }
 

@@ -26,6 +26,8 @@ constexpr int kThreads = 256;
 constexpr int kStaged = 16;           // values a thread brings to shared memory at once
 constexpr int kStageMean = 100;       // longer segments on average gain nothing from a stage
 constexpr int kTileValues = 2560;     // that a staged tile should have
+constexpr int kRingMean = 16;         // longest on average that warps take 32 at a time
+constexpr int kRingValues = 640;      // of such 32, or else they are read where they lie
 constexpr int kInlineShort = 1024;    // longest segment that a tile of short ones reduces itself
 constexpr int kInlineRows = 256;      // longest that a thread of a column walks alone, of many,
 constexpr int kInlineFewRows = 64;    // and of few
@@ -52,6 +54,7 @@ struct SegmentReduceProblem {
   int sms = 132;
   bool must_look = true;
   int64_t promises = 0;
+  bool ring = false;  // values are at a 16-byte boundary, and nothing forbids it
 };
 
 constexpr int kMostLevels = 4;
@@ -64,7 +67,8 @@ struct SegmentReducePlan {
   // flat: a block takes `tile` consecutive segments
   int tile = 0;
   bool stage = false;
-  int capacity = 0;  // values of a staged tile
+  bool ring = false;  // a warp takes 32 segments at a time, and asks for the next 32
+  int capacity = 0;   // values of a staged tile
   int64_t tiles = 0;
   int blocks = 0;
   // rows
@@ -119,6 +123,7 @@ inline SegmentReducePlan plan_segment_reduce(const SegmentReduceProblem& p) {
     plan.capacity = plan.stage ? t::kThreads * t::kStaged : 0;
     plan.tiles = segment_div_up(p.segments, plan.tile);
     plan.blocks = static_cast<int>(std::min<int64_t>(plan.tiles, resident));
+    plan.ring = p.ring && mean <= t::kRingMean && p.dtype == Dtype::f32;
     plan.piece = kSegmentChunk;
     plan.inline_limit = plan.stage ? t::kInlineShort : kSegmentChunk;
   }

@@ -65,13 +65,12 @@ __device__ __forceinline__ typename Op::State reduce_chunk(const Op& op, const S
   }
 }
 
-// The same tree of at most kSegmentFew values by one thread.
-template <int V, class Op>
-__device__ __forceinline__ typename Op::State reduce_few_by(const Op& op,
-                                                            const StagedValues<Op>& source,
+// The same tree of at most `Few` values by one thread.
+template <int V, int Few, class Op, class Source>
+__device__ __forceinline__ typename Op::State reduce_few_by(const Op& op, const Source& source,
                                                             int length) {
   using State = typename Op::State;
-  constexpr int kUsed = kSegmentFew<Op> / V;  // slots
+  constexpr int kUsed = Few / V;  // slots
   State slot[kUsed];
 #pragma unroll
   for (int s = 0; s < kUsed; ++s) {
@@ -99,12 +98,12 @@ __device__ __forceinline__ typename Op::State reduce_few(const Op& op,
                                                          const StagedValues<Op>& source, int length,
                                                          Dtype dtype) {
   if constexpr (std::is_same_v<typename Op::Value, double>) {
-    return reduce_few_by<2>(op, source, length);
+    return reduce_few_by<2, kSegmentFew<Op>>(op, source, length);
   } else if constexpr (std::is_same_v<Op, Sum<float>> || std::is_same_v<Op, AnyOp<float>>) {
-    return dtype == Dtype::f32 ? reduce_few_by<4>(op, source, length)
-                               : reduce_few_by<8>(op, source, length);
+    return dtype == Dtype::f32 ? reduce_few_by<4, kSegmentFew<Op>>(op, source, length)
+                               : reduce_few_by<8, kSegmentFew<Op>>(op, source, length);
   } else {
-    return reduce_few_by<4>(op, source, length);
+    return reduce_few_by<4, kSegmentFew<Op>>(op, source, length);
   }
 }
 

@@ -4,7 +4,7 @@
 // while it works at this one. Each block looks at the offsets that it follows: a tile where they
 // are bad is left alone, and all results are filled afterwards.
 #include "common/launch.h"
-#include "reduce/segment_reduce.cuh"
+#include "reduce/segment_ring.cuh"
 #include "reduce/segment_start.h"
 
 namespace gpuprims {
@@ -74,6 +74,12 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
       (segment_offset(args.indptr, args.wide, 0) != 0 ||
        segment_offset(args.indptr, args.wide, args.segments) != args.n))
     atomicOr(&space.header->flag, 1);
+  if constexpr (std::is_same_v<A, float>) {
+    if (plan.ring) {
+      reduce_ring(args, op, plan, space, reinterpret_cast<float*>(dynamic_memory));
+      return;
+    }
+  }
   TileOffsets next;
   next.load(args, plan, space, blockIdx.x);
   for (int64_t tile = blockIdx.x; tile < plan.tiles; tile += gridDim.x) {
@@ -145,9 +151,10 @@ cudaError_t launch_segment_tiles(const SegmentReduceArgs& args, const SegmentRed
                                  const SegmentReduceSpace& space, cudaStream_t stream) {
   return with_segment_op(args, [&](auto op) {
     using Op = decltype(op);
-    const LaunchShape shape{
-        dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-        static_cast<size_t>(plan.capacity + plan.capacity / 32) * sizeof(typename Op::Value)};
+    const int values =
+        plan.ring ? 2 * kThreads / 32 * kRingSlot : plan.capacity + plan.capacity / 32;
+    const LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
+                            values * sizeof(typename Op::Value)};
     return launch(segment_tiles<Op>, shape, stream, args, op, plan, space);
   });
 }

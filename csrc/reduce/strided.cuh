@@ -2,7 +2,7 @@
 #pragma once
 #include "common/launch.h"
 #include "reduce/strided_finish.cuh"
-#include "reduce/strided_pieces.cuh"
+#include "reduce/strided_ring.cuh"
 
 namespace gpuprims {
 
@@ -23,6 +23,21 @@ constexpr int kExchanged =
 template <class State, int Wide>
 constexpr size_t kExchangedBytes =
     reduce_tuning::kThreads * kExchanged<State, Wide> * sizeof(State);
+
+// Whether the results of a thread's columns can be written at once.
+template <class Op, class Raw, int Wide>
+constexpr bool kLines =
+    Wide == 4 && std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> &&
+    !std::is_same_v<Op, PlacedStats<float>>;
+
+inline bool has_lines(const ReduceArgs& args, const ReducePlan& plan) {
+  const ReduceLayout& l = args.layout;
+  bool lines = plan.loads && l.kept_out[0] == 1 &&
+               (args.out_dtype == Dtype::f32 || args.out_dtype == Dtype::i64);
+  for (int i = 1; i < l.kept_dims; ++i) lines &= l.kept_out[i] % 4 == 0;
+  for (const void* out : args.out) lines &= reinterpret_cast<uintptr_t>(out) % 16 == 0;
+  return lines;
+}
 
 template <class Op, class Raw, int Wide>
 __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& args,
@@ -45,7 +60,14 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
   const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
-  if (real) add_pieces(op, args, shape, from, base, lane, state);
+  bool ring = false;
+  if constexpr (kRings<Op, Raw, Wide>)
+    ring = shape.ring > 0 && base + shape.pieces * kPiece <= args.layout.n;
+  if (real && !ring) add_pieces(op, args, shape, from, base, lane, state);
+  if constexpr (kRings<Op, Raw, Wide>) {
+    if (real && ring) add_ring_pieces(op, args, shape, from, base, state);
+    if (shape.ring > 0) __syncthreads();  // states come to lie where rows were
+  }
   // Accumulators by halving, then pieces pairwise.
   if (shape.lane_bits > 0) {
 #pragma unroll
@@ -73,6 +95,12 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
               op.combine(state[v + i], states[t + d * near + i * reduce_tuning::kThreads]);
       // Another round's givers have other places, but the states of one round may share them.
       if (kAtOnce < Wide) __syncthreads();
+    }
+  }
+  if constexpr (kLines<Op, Raw, Wide>) {
+    if (shape.lines && shape.parts == 1) {
+      if (real && lane == 0 && q == 0) finish_line(op, args, place.out, state);
+      return;
     }
   }
 #pragma unroll
@@ -143,13 +171,16 @@ cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaS
   shape.loads = plan.loads       ? RowLoads::columns
                 : plan.row_loads ? RowLoads::rows
                                  : RowLoads::elements;
+  shape.lines = has_lines(args, plan);
+  shape.ring = kRings<Op, Raw, Wide> ? plan.ring : 0;
   using Placed = typename AlsoPlaced<Op, Raw>::Type;
   constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
   constexpr size_t kBytes = std::max(kExchangedBytes<typename Op::State, kMost>,
                                      kExchangedBytes<typename Placed::State, kMost>);
   const size_t states = plan.rows > 1 || plan.parts > 1 ? kBytes : 0;
+  const size_t memory = std::max<size_t>(states, ring_bytes(shape.ring, plan.threads));
   return launch(strided_rows<Op, Raw, Wide>,
-                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), states}, stream, args,
+                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), memory}, stream, args,
                 shape);
 }
 

@@ -19,6 +19,8 @@ struct StridedShape {
   int pieces;  // of a thread, one after another
   RowLoads loads;
   bool rows_inner;
+  int ring;    // batches of rows that a thread has in shared memory, or none
+  bool lines;  // results of a thread's columns are written at once
 };
 
 // Positions of the rows of a batch.
@@ -35,6 +37,12 @@ struct alignas(sizeof(Raw) * Wide < 16 ? sizeof(Raw) * Wide : 16) WideLine {
 };
 
 constexpr int kBatch = 8;  // rows that a thread loads at once
+
+// As many rows that are neighbours in memory.
+template <class Raw>
+struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) RowBatch {
+  Raw raw[kBatch];
+};
 
 template <class Line>
 __device__ __forceinline__ Line load_line(const void* at) {
@@ -63,9 +71,6 @@ __device__ __forceinline__ void load_rows(const ReduceLayout& layout, const Stri
     return;
   }
   if constexpr (Wide == 1) {
-    struct alignas(sizeof(Raw) * kBatch < 16 ? sizeof(Raw) * kBatch : 16) Batch {
-      Raw raw[kBatch];
-    };
     int64_t row = p * shape.step, within = 0, size = std::numeric_limits<int64_t>::max();
     if (layout.reduced_dims > 1) {
       size = layout.reduced_size[0];
@@ -75,7 +80,7 @@ __device__ __forceinline__ void load_rows(const ReduceLayout& layout, const Stri
       row = split_offset(layout, p);
     }
     if (shape.loads == RowLoads::rows && bits == 0 && some >= kBatch) {
-      const Batch batch = *reinterpret_cast<const Batch*>(from + row);
+      const auto batch = *reinterpret_cast<const RowBatch<Raw>*>(from + row);
 #pragma unroll
       for (int e = 0; e < kBatch; ++e) lines[e].raw[0] = batch.raw[e];
       return;
@@ -122,6 +127,44 @@ __device__ __forceinline__ void add_piece(const Op& op, const ReduceArgs& args,
   }
 }
 
+// One or two elements a row of many: what is not asked for need not be left out again.
+template <class Op, class Raw>
+__device__ __forceinline__ void add_two(const Op& op, const ReduceArgs& args,
+                                        const StridedShape& shape, const Raw* from, int count,
+                                        PieceBundle<Op>& bundle) {
+  const Raw first = from[0], second = from[count > 1 ? shape.step : 0];
+  typename Op::Value x[2] = {element<Op>(first, args.decode), op.pad()};
+  if (count > 1) x[1] = element<Op>(second, args.decode);
+  bundle.add(op, x, Rows{0, 0}, count > 1 ? kAllValid : 1u);
+}
+
+// All of a piece whose rows are neighbours in memory, 8 at least: as many batches are on their way
+// as 128 bytes hold.
+template <class Op, class Raw>
+__device__ __forceinline__ void add_row_piece(const Op& op, const ReduceArgs& args,
+                                              const StridedShape& shape, const Raw* from,
+                                              int64_t base, PieceBundle<Op>& bundle) {
+  constexpr int kAtOnce = std::min<int>(16 / sizeof(Raw), kPiece / kBatch);
+#pragma unroll 1
+  for (int p = 0; p < kPiece; p += kAtOnce * kBatch) {
+    RowBatch<Raw> batches[kAtOnce];
+#pragma unroll
+    for (int b = 0; b < kAtOnce; ++b) {
+      const int64_t at = base + p + b * kBatch;
+      const int64_t row =
+          args.layout.reduced_dims > 1 ? split_offset(args.layout, at) : at * shape.step;
+      batches[b] = *reinterpret_cast<const RowBatch<Raw>*>(from + row);
+    }
+#pragma unroll
+    for (int b = 0; b < kAtOnce; ++b) {
+      typename Op::Value x[kBatch];
+#pragma unroll
+      for (int e = 0; e < kBatch; ++e) x[e] = element<Op>(batches[b].raw[e], args.decode);
+      bundle.add(op, x, Rows{static_cast<uint32_t>(p + b * kBatch), 0}, kAllValid);
+    }
+  }
+}
+
 // All of a piece, by one thread: nothing is left to be decided between its loads. What the general
 // loop decides there is what it waits for, not memory.
 template <class Op, class Raw, int Wide>
@@ -143,6 +186,27 @@ __device__ __forceinline__ void add_whole_piece(const Op& op, const ReduceArgs& 
   }
 }
 
+// Calls piece(i) for each of a thread's pieces, which leaves its results in `ordered`, and combines
+// these pairwise.
+template <int Wide, class Ordered, class Piece, class Combine>
+__device__ __forceinline__ void pair_pieces(int pieces, Ordered (&ordered)[Wide],
+                                            const Piece& piece, const Combine& combine) {
+  Ordered held[3][Wide];  // in local memory: once every 64 rows
+#pragma unroll 1
+  for (int i = 0;;) {
+    piece(i);
+    int level = 0;
+#pragma unroll 1
+    for (; i >> level & 1; ++level) {
+#pragma unroll
+      for (int v = 0; v < Wide; ++v) ordered[v] = combine(held[level][v], ordered[v]);
+    }
+    if (++i == pieces) return;
+#pragma unroll
+    for (int v = 0; v < Wide; ++v) held[level][v] = ordered[v];
+  }
+}
+
 // Calls piece(base, count, add) for each of a thread's pieces, where add(bundles) has its
 // elements enter, and combines pairwise what that leaves in `ordered`.
 template <class Op, class Raw, int Wide, class Ordered, class Piece, class Combine>
@@ -153,27 +217,30 @@ __device__ __forceinline__ void walk_pieces(const Op& op, const ReduceArgs& args
   const bool one_step = shape.loads == RowLoads::columns ||
                         (shape.loads == RowLoads::elements && args.layout.reduced_dims <= 1);
   const bool plain = one_step && shape.lane_bits == 0 && is_plain(op);
-  Ordered held[3][Wide];  // in local memory: once every 64 rows
-#pragma unroll 1
-  for (int i = 0;; base += kPiece) {
-    const int64_t left = args.layout.n - base;
-    const int count = left < kPiece ? left < 0 ? 0 : static_cast<int>(left) : kPiece;
-    piece(base, count, [&](PieceBundle<Op>(&bundles)[Wide]) {
-      if (plain && count == kPiece)
-        add_whole_piece(Op{}, args, from + base * shape.step, shape.step, bundles);
-      else if (count > 0)
-        add_piece(op, args, shape, from, base, lane, count, bundles);
-    });
-    int level = 0;
-#pragma unroll 1
-    for (; i >> level & 1; ++level) {
-#pragma unroll
-      for (int v = 0; v < Wide; ++v) ordered[v] = combine(held[level][v], ordered[v]);
-    }
-    if (++i == shape.pieces) return;
-#pragma unroll
-    for (int v = 0; v < Wide; ++v) held[level][v] = ordered[v];
-  }
+  const bool row_pieces = Wide == 1 && shape.loads == RowLoads::rows && shape.lane_bits == 0;
+  const bool tiny =
+      args.layout.n <= 2 && one_step && shape.lane_bits == 0 && shape.loads == RowLoads::elements;
+  pair_pieces(
+      shape.pieces, ordered,
+      [&](int) {
+        const int64_t left = args.layout.n - base;
+        const int count = left < kPiece ? left < 0 ? 0 : static_cast<int>(left) : kPiece;
+        piece(base, count, [&](PieceBundle<Op>(&bundles)[Wide]) {
+          if constexpr (Wide == 1) {
+            if (row_pieces && count == kPiece)
+              return add_row_piece(op, args, shape, from, base, bundles[0]);
+            if constexpr (!Op::kTree && !requires { bundles[0].sums; })
+              if (tiny && count > 0)
+                return add_two(op, args, shape, from + base * shape.step, count, bundles[0]);
+          }
+          if (plain && count == kPiece)
+            add_whole_piece(Op{}, args, from + base * shape.step, shape.step, bundles);
+          else if (count > 0)
+            add_piece(op, args, shape, from, base, lane, count, bundles);
+        });
+        base += kPiece;
+      },
+      combine);
 }
 
 // The pieces of a thread. Where an op can take out of a bundle what has an order, the rest stays in

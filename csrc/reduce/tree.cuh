@@ -113,9 +113,14 @@ __device__ __forceinline__ State get_partial(const void* partials, int64_t at) {
 __device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
   __shared__ uint32_t before;
   if (threadIdx.x == 0) {
-    __threadfence();
+#if defined(__CUDA_ARCH__)
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(ticket), "r"(blocks - 1)
+                 : "memory");
+#else
     before = atomicInc(ticket, blocks - 1);
-    __threadfence();
+#endif
   }
   __syncthreads();
   return before == blocks - 1;
@@ -140,9 +145,9 @@ struct Place2 {
   int64_t in, out;
 };
 
-__device__ __forceinline__ Place2 kept_place(const ReduceLayout& l, int64_t column) {
-  if (l.kept_dims == 0) return {0, 0};
-  if (l.kept_dims == 1) return {column * l.kept_step[0], column * l.kept_out[0]};
+// Of several extents. A call, so that its divisions do not lie between what every kernel does
+// first.
+inline __device__ __noinline__ Place2 split_place(const ReduceLayout& l, int64_t column) {
   Place2 place{0, 0};
   for (int i = 0; i < l.kept_dims; ++i) {
     int64_t at = column;
@@ -160,6 +165,12 @@ __device__ __forceinline__ Place2 kept_place(const ReduceLayout& l, int64_t colu
     place.out += at * l.kept_out[i];
   }
   return place;
+}
+
+__device__ __forceinline__ Place2 kept_place(const ReduceLayout& l, int64_t column) {
+  if (l.kept_dims == 0) return {0, 0};
+  if (l.kept_dims == 1) return {column * l.kept_step[0], column * l.kept_out[0]};
+  return split_place(l, column);
 }
 
 // Offset of a reduced position. A call, since unrolled loops would have eight copies of it.

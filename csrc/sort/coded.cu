@@ -325,6 +325,29 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
 
 }  // namespace
 
+// By the blocks of sort_sample that do nothing else.
+cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream) {
+  SweepArgs args{};
+  args.space.status = memory;
+  const int64_t count = bytes / 16;
+  const int64_t blocks = std::clamp<int64_t>(count / kThreads, 1, grid);
+  return launch(sort_sample, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream, args, 0,
+                0, 0, count, 1);
+}
+
+cudaError_t launch_sort_sample(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
+                               int ends, cudaStream_t stream) {
+  const SweepArgs args{sort, space};
+  const int threads = plan.sample_threads, samples = plan.samples;
+  const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
+  const int64_t clear = plan.clear_bytes / 16;
+  const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);
+  LaunchShape shape{dim3(static_cast<unsigned>(samplers + clearers)), dim3(threads)};
+  shape.smem = sample_bytes(samples);
+  return launch(sort_sample, shape, stream, args, samples, sample_slots(samples), samplers, clear,
+                ends);
+}
+
 cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream) {
   if (sort.bytes == 4 && !plan.packed) return cudaErrorNotSupported;  // does not pay
@@ -332,16 +355,10 @@ cudaError_t launch_sort_codes(const SortArgs& sort, const SortPlan& plan, const 
       sort,      space,         plan.tiles_per_row, plan.tiles,      plan.tile, plan.code_passes,
       plan.side, plan.in_place, plan.mend,          plan.wide_status};
   args.space.counts = space.code_counts;
-  const int threads = plan.sample_threads, samples = plan.samples;
-  const auto samplers = static_cast<int>(std::min<int64_t>(sort.rows, plan.grid * 2));
-  const int64_t clear = plan.clear_bytes / 16;
-  const auto clearers = std::clamp<int64_t>(clear / (4 * threads), 1, plan.grid);
-  LaunchShape shape{dim3(static_cast<unsigned>(samplers + clearers)), dim3(threads)};
-  shape.smem = sample_bytes(samples);
-  if (const auto code =
-          launch(sort_sample, shape, stream, args, samples, sample_slots(samples), samplers, clear))
+  LaunchShape shape;
+  // In long rows of integers up to half of the span is outside of the sample's.
+  if (const auto code = launch_sort_sample(sort, plan, space, sort.bytes == 8 ? 2 : 32, stream))
     return code;
-  shape.smem = 0;
   shape.dependent = true;
   shape.grid = dim3(static_cast<unsigned>(plan.grid));
   shape.block = dim3(kCountThreads);

@@ -1,68 +1,9 @@
-// Codes: a monotone map of a row's keys to 32 bits, over which they are spread nearly equally.
-// Cells of equal width span the keys; in each the map is a line, of which start and rise are 16
-// bits each.
+// Rows by codes: the sample that makes a row's map (coder.cuh), and which rows have one.
 #pragma once
-#include "sort/sweep.cuh"
+#include "sort/coder.cuh"
 
 namespace gpuprims {
 namespace {
-
-constexpr int kCellBits = 11;
-static_assert(kCodeCells == 1 << kCellBits);
-
-// A row's map, its cells in shared memory.
-struct Coder {
-  struct Map {
-    uint64_t least, range;
-    int shift;
-    uint32_t scale;
-  };
-  const uint32_t* cells;
-  uint64_t least, range;
-  int shift;
-  uint32_t scale;
-
-  __device__ __forceinline__ Coder(const uint32_t* cells, const Map& map)
-      : cells(cells), least(map.least), range(map.range), shift(map.shift), scale(map.scale) {}
-  __device__ __forceinline__ Coder(const uint32_t* cells, const CodeTable& table)
-      : Coder(cells, Map{table.least, table.range, table.shift, table.scale}) {}
-
-  static __device__ __forceinline__ Map map_of(uint64_t least, uint64_t most) {
-    const uint64_t range = most - least;
-    const int shift = __clzll(static_cast<long long>(range));
-    const uint64_t scale = (~uint64_t{0} >> 1) / ((range << shift >> 32) + 1);
-    return {least, range, shift, static_cast<uint32_t>(scale)};
-  }
-
-  // 2^32 is the range.
-  __device__ __forceinline__ uint32_t place(uint64_t key) const {
-    uint64_t above = key > least ? key - least : 0;
-    above = above < range ? above : range;
-    return __umulhi(static_cast<uint32_t>(above << shift >> 32), scale) << 1;
-  }
-  __device__ __forceinline__ uint32_t place(uint32_t key) const {
-    const uint32_t first = static_cast<uint32_t>(least), last = static_cast<uint32_t>(range);
-    uint32_t above = key > first ? key - first : 0;
-    above = above < last ? above : last;
-    return __umulhi(above << (shift - 32), scale) << 1;
-  }
-  static __device__ __forceinline__ uint32_t cell(uint32_t place) {
-    return place >> (32 - kCellBits);
-  }
-
-  template <class Word>
-  __device__ __forceinline__ uint32_t of(Word key) const {
-    const uint32_t at = place(key), line = cells[cell(at)];
-    return (line & 0xffff0000) + __umulhi(at << kCellBits, line << 16);
-  }
-};
-
-// All threads; the cells may be used after the next barrier.
-__device__ __forceinline__ void load_cells(uint32_t* to, const CodeTable& table, int threads) {
-  const uint4* const from = reinterpret_cast<const uint4*>(table.cells);
-  for (int i = threadIdx.x; i < kCodeCells / 4; i += threads)
-    reinterpret_cast<uint4*>(to)[i] = from[i];
-}
 
 // Whether a row is sorted by codes; known after the counting.
 __device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
@@ -85,14 +26,15 @@ constexpr int sample_bytes(int samples) {
 
 // A block a row: makes the row's map, and looks whether it will do: not where many keys are equal,
 // or where cells are too coarse for the keys. Blocks from number `samplers` on clear the workspace.
+// `ends`: the map goes on for the span of the sample's keys divided by this, to both sides.
 __global__ void __launch_bounds__(1024)
     sort_sample(const __grid_constant__ SweepArgs args, int samples, int slots, int samplers,
-                int64_t clear) {
+                int64_t clear, int ends) {
   uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory);
   uint32_t* const counts = cells + kCodeCells;
   uint32_t* const seen = counts + kCodeCells;
   uint32_t* const bins = seen + slots;  // slots / 4
-  __shared__ unsigned long long ends[2][32];
+  __shared__ unsigned long long bounds[2][32];
   __shared__ uint32_t sums[32], twice, crowded;
   const int t = threadIdx.x, lane = t & 31, threads = blockDim.x, warps = threads / 32;
   if (static_cast<int>(blockIdx.x) >= samplers) {
@@ -136,15 +78,15 @@ __global__ void __launch_bounds__(1024)
       least = l < least ? l : least;
       most = m > most ? m : most;
     }
-    if (lane == 0) ends[0][t / 32] = least, ends[1][t / 32] = most;
+    if (lane == 0) bounds[0][t / 32] = least, bounds[1][t / 32] = most;
     __syncthreads();
     for (int w = 0; w < warps; ++w) {
-      least = ends[0][w] < least ? ends[0][w] : least;
-      most = ends[1][w] > most ? ends[1][w] : most;
+      least = bounds[0][w] < least ? bounds[0][w] : least;
+      most = bounds[1][w] > most ? bounds[1][w] : most;
     }
-    // Keys that the sample missed lie outside: in long rows of integers up to half the span.
+    // Keys that the sample missed lie outside.
     const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8),
-                   more = (most - least) / (args.sort.bytes == 8 ? 2 : 32) + 1;
+                   more = (most - least) / ends + 1;
     least = least > more ? least - more : 0;
     most = top - most > more ? most + more : top;
     const Coder::Map map = Coder::map_of(least, most);

@@ -25,7 +25,7 @@ struct Trend {
 
 // Counts the keys of elements `begin` to `stop` of a row, in whole vectors where they are aligned,
 // and looks at their order.
-template <class Key, class Word, class Encode, class Count>
+template <class Key, class Word, int kThreads = kCountThreads, class Encode, class Count>
 __device__ __forceinline__ void read_span(const Key* row, int64_t begin, int64_t stop,
                                           bool keys_alone, const Encode& encode, const Count& count,
                                           Trend& trend) {
@@ -41,18 +41,18 @@ __device__ __forceinline__ void read_span(const Key* row, int64_t begin, int64_t
   const int64_t vectors = (stop - from) / kEach;
   if (begin + t < from) one(begin + t);
   if (from + vectors * kEach + t < stop) one(from + vectors * kEach + t);
-  for (int64_t v = 0; v < vectors; v += kVectors * kCountThreads) {
+  for (int64_t v = 0; v < vectors; v += kVectors * kThreads) {
     uint4 raw[kVectors];
 #pragma unroll
     for (int b = 0; b < kVectors; ++b) {
-      const int64_t at = v + b * kCountThreads + t;
+      const int64_t at = v + b * kThreads + t;
       raw[b] =
           at < vectors ? reinterpret_cast<const uint4*>(row + from)[at] : make_uint4(0, 0, 0, 0);
     }
     const bool look = __any_sync(~0u, !trend.settled());
 #pragma unroll
     for (int b = 0; b < kVectors; ++b) {
-      const int64_t at = v + b * kCountThreads + t;
+      const int64_t at = v + b * kThreads + t;
       const uint32_t word[4] = {raw[b].x, raw[b].y, raw[b].z, raw[b].w};
       Word keys[kEach];
 #pragma unroll
@@ -81,11 +81,9 @@ __device__ __forceinline__ void read_span(const Key* row, int64_t begin, int64_t
 }
 
 template <class Key, class Word>
-__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
-    sort_count(const __grid_constant__ SweepArgs args,
-               const __grid_constant__ OrderParams<Word> order) {
+__device__ __forceinline__ void count_digits(const SweepArgs& args, const OrderParams<Word>& order,
+                                             uint32_t (&counts)[sizeof(Key)][kDigits]) {
   constexpr int kThreads = kCountThreads, kPasses = sizeof(Key);
-  __shared__ uint32_t counts[kPasses][kDigits];
   const int t = threadIdx.x;
   for (int i = t; i < kPasses * kDigits; i += kThreads) counts[0][i] = 0;
   __syncthreads();
@@ -132,6 +130,25 @@ __global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
     }
     __syncthreads();
   }
+}
+
+template <class Key, class Word>
+__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
+    sort_count(const __grid_constant__ SweepArgs args,
+               const __grid_constant__ OrderParams<Word> order) {
+  __shared__ uint32_t counts[sizeof(Key)][kDigits];
+  count_digits<Key, Word>(args, order, counts);
+}
+
+// Elements of one byte and of two: one kernel for both.
+template <class Word>
+__global__ void __launch_bounds__(kCountThreads, kCountBlocksPerSm)
+    sort_count_narrow(const __grid_constant__ SweepArgs args) {
+  __shared__ uint32_t one[1][kDigits], two[2][kDigits];
+  if (args.sort.bytes == 1)
+    count_digits<uint8_t, Word>(args, args.sort.order32, one);
+  else
+    count_digits<uint16_t, Word>(args, args.sort.order32, two);
 }
 
 }  // namespace

@@ -32,6 +32,13 @@ const SortAlgo kForcedAlgo = [] {
   return SortAlgo::automatic;
 }();
 
+// GPUPRIMS_SORT_SPREAD: bits of the codes that one long row of 4-byte keys is sorted in buckets by;
+// -1: as fits. Read at every call, so that both ways can be timed in turns.
+int spread_bits() {
+  const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
+  return set ? std::atoi(set) : 0;
+}
+
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }
 
 struct Result {
@@ -56,7 +63,8 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       kForcedAlgo,
                       in_place,
                       kCodeBits,
-                      kRowParts};
+                      kRowParts,
+                      spread_bits()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;
@@ -185,12 +193,11 @@ std::tuple<Tensor, Tensor> segment_sort_cuda(const Tensor& keys, const Tensor& i
     lists.list[c] = reinterpret_cast<RowSpan*>(base + plan.list_at[c]);
     lists.count[c] = c < kSegmentClasses - 1 ? head + 4 + c : head;
   }
-  check_cuda(op, launch_segment_lists(args, lists, space, plan.sweep.tiles,
-                                      static_cast<int>(plan.list_grid), stream));
+  check_cuda(op, launch_segment_lists(args, lists, space, plan.sweep.tiles, is_floating(dtype),
+                                      static_cast<int>(plan.list_grid), 2 * sms, stream));
   args.bad = lists.bad;
   raise_if_bad(args.bad, n, stream);
   if (n == 0) return {values, indices};
-  check_cuda(op, launch_segment_fill(args, is_floating(dtype), 2 * sms, stream));
   args.packed = plan.sweep.packed;
   for (const auto& [shortest, longest, shape] : plan.warps) {
     args.shortest = shortest, args.longest = longest;

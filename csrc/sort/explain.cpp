@@ -1,7 +1,20 @@
 // The plan of a call in words, for torch_gpuprims.explain and the log; called through ctypes.
 #include <cstdio>
+#include <cstdlib>
 
 #include "sort/plan.h"
+
+namespace gpuprims {
+namespace {
+
+// As csrc/sort/cuda.cpp reads it.
+int spread_bits() {
+  const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
+  return set ? std::atoi(set) : 0;
+}
+
+}  // namespace
+}  // namespace gpuprims
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
@@ -12,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
   const auto type = static_cast<Dtype>(dtype);
   const SortPlan p =
       plan_sort({type, rows, n, values != 0, indices != 0, index_bits, begin_bit, end_bit, sms,
-                 static_cast<SortAlgo>(forced), in_place != 0, code_bits, parts});
+                 static_cast<SortAlgo>(forced), in_place != 0, code_bits, parts, spread_bits()});
   const char* const op = values && indices ? "sort" : values ? "sort_keys" : "argsort";
   const long long r = rows, length = n;
   if (p.grid == 0) {
@@ -28,6 +41,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
     std::snprintf(detail, sizeof detail, "%d elements a thread", p.items);
   else {
     char codes[40] = "";
+    if (p.spread_bits) std::snprintf(codes, sizeof codes, "buckets by %d bits or ", p.spread_bits);
     if (p.parts) std::snprintf(codes, sizeof codes, "%d parts a row or ", p.parts);
     if (p.code_passes)
       std::snprintf(codes, sizeof codes, "%d by %d-bit codes or ", p.code_passes, p.code_bits);

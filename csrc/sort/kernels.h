@@ -72,6 +72,30 @@ struct RowSplit {
 
 static_assert(sizeof(RowSplit) <= kRowSplitBytes);
 
+// What the counting finds out for the passes by buckets.
+struct SpreadState {
+  uint32_t done;  // blocks that have counted
+  uint32_t fits;  // 0: the row is left to the passes by digits
+  uint32_t windows, tiles;
+};
+
+static_assert(sizeof(SpreadState) <= kSpreadStateBytes);
+
+struct SpreadTile {
+  uint32_t begin;
+  uint16_t count, group;  // of records; the upper digit that they have
+};
+
+struct SpreadSpace {
+  SpreadState* state = nullptr;
+  uint32_t* counts = nullptr;   // [buckets], two a word
+  uint32_t* starts = nullptr;   // [buckets]: the next free place
+  uint32_t* firsts = nullptr;   // [upper digits]: the same for the first of two passes
+  SpreadTile* tiles = nullptr;  // of the second pass
+  uint32_t* windows = nullptr;  // where each begins; one more
+  uint32_t* crowded = nullptr;  // [windows]: its bins are too full
+};
+
 // Workspace of the device-wide sort.
 struct SweepSpace {
   void* keys[2] = {};          // A and B
@@ -88,9 +112,10 @@ struct SweepSpace {
   uint32_t* left = nullptr;    // parts or passes by codes left some row
   uint32_t* code_next = nullptr;    // [2]: their next tile
   uint64_t* code_counts = nullptr;  // [rows][code passes][256]
-  uint32_t* totals = nullptr;       // segments: {rows, tiles}
-  uint32_t* tile_row = nullptr;     // segments: [tiles]
-  uint32_t* tile_base = nullptr;    // segments: [rows], the first tile
+  SpreadSpace spread;
+  uint32_t* totals = nullptr;     // segments: {rows, tiles}
+  uint32_t* tile_row = nullptr;   // segments: [tiles]
+  uint32_t* tile_base = nullptr;  // segments: [rows], the first tile
 };
 
 cudaError_t launch_sort_warp(const SortArgs& args, const SortPlan& plan, cudaStream_t stream);
@@ -99,13 +124,21 @@ cudaError_t launch_sort_block(const SortArgs& args, const SortPlan& plan, cudaSt
 // launch_sort_sweep's own passes.
 cudaError_t launch_sort_parts(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream);
-// The passes by codes; the same.
+// A map of each row's keys to codes, from a sample; clears the first plan.clear_bytes. The map goes
+// on for the span of the sample's keys divided by `ends`, to both sides.
+cudaError_t launch_sort_sample(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
+                               int ends, cudaStream_t stream);
+// The passes by codes; the same as with parts.
 cudaError_t launch_sort_codes(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream);
+// A row by buckets; the same.
+cudaError_t launch_sort_spread(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
+                               cudaStream_t stream);
 cudaError_t launch_sort_sweep(const SortArgs& args, const SortPlan& plan, const SweepSpace& space,
                               cudaStream_t stream);
 
-// Lists of segments by length, for the kernels above; `bad` becomes 1 where indptr is wrong.
+// Lists of segments by length, for the kernels above; `bad` becomes 1 where indptr is wrong, and
+// the outputs are filled.
 struct SegmentLists {
   uint32_t* bad = nullptr;
   uint32_t* count[kSegmentClasses] = {};  // of the block kernels' classes, then of the long ones
@@ -113,9 +146,8 @@ struct SegmentLists {
   int64_t capacity[kSegmentClasses] = {};
 };
 cudaError_t launch_segment_lists(const SortArgs& args, const SegmentLists& lists,
-                                 const SweepSpace& space, int64_t tiles, int grid,
-                                 cudaStream_t stream);
-cudaError_t launch_segment_fill(const SortArgs& args, bool floating, int grid, cudaStream_t stream);
+                                 const SweepSpace& space, int64_t tiles, bool floating, int grid,
+                                 int fill_grid, cudaStream_t stream);
 cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream);
 
 }  // namespace gpuprims

@@ -27,6 +27,7 @@ constexpr int kCodeCells = 2048;
 constexpr int kCodeTableBytes = 32 + kCodeCells * 4;
 constexpr int kMaxParts = 12;
 constexpr int kRowSplitBytes = 64;
+constexpr int kSpreadStateBytes = 32;
 constexpr int kSegmentClasses = 4;  // up to 1,024, 4,096, 8,192, and longer
 
 namespace sort_tuning {
@@ -47,7 +48,14 @@ constexpr int kPartItems = 24;               // of a part of a row, with 1,024 t
 constexpr int64_t kPartSize = 1024 * kPartItems;
 constexpr int64_t kSplitSamples = 8192;  // of a row, which say where it is parted
 constexpr int64_t kParted = 1'500'000;   // the fewest elements for parts
-constexpr int kBlockItems = 16;          // a thread; 32 in the largest block
+// Rows by buckets (spread.cuh): at most 2^16 of them, of so many records on average.
+constexpr int64_t kSpreadRow = 300'000, kSpreadBucket = 1700;
+constexpr int64_t kSpreadMost = kSpreadBucket << 16;
+constexpr int64_t kSpreadSamples = 4096;  // at least
+constexpr int kSpreadOnce = 10;           // the most bits of a code that one pass does
+constexpr int kSettleItems = 16;          // of a window of buckets, with as many threads
+constexpr int kSettleLog = 13;            // ... which has room for 2^13 records
+constexpr int kBlockItems = 16;           // a thread; 32 in the largest block
 constexpr int kBlockThreads = 1024;
 }  // namespace sort_tuning
 
@@ -70,6 +78,8 @@ struct SortProblem {
   bool in_place = false;  // keys alone, whose output is their input
   int code_bits = -1;     // of the codes that long rows are sorted by; 0: none; -1: as fits
   int parts = -1;         // that rows are sorted in; 0: none; -1: as fits
+  int spread = 0;         // bits of codes that one long row is sorted in buckets by; 0: none; -1:
+                          // as fits
 };
 
 struct SortPlan {
@@ -97,6 +107,11 @@ struct SortPlan {
   int parts = 0;          // a block each sorts so many parts of a row first
   int64_t part_grid = 0;  // such blocks
   int64_t splits_at = 0;
+  int spread_bits = 0;  // of a code; 0: not by buckets
+  int64_t spread_grid = 0;
+  int spread_low = 0;  // those that the second pass is for; 0: there is none
+  int64_t spread_state_at = 0, spread_counts_at = 0, spread_starts_at = 0, spread_firsts_at = 0;
+  int64_t spread_windows_at = 0, spread_crowded_at = 0, spread_tiles_at = 0;
   bool b_keys = false;      // the second buffer is workspace, not the output
   int64_t clear_bytes = 0;  // status, counts, state and counters stand first, and start as zeros
   int64_t counts_at = 0, state_at = 0, next_at = 0, a_keys_at = 0, a_side_at = 0, b_keys_at = 0;
@@ -104,7 +119,7 @@ struct SortPlan {
   int64_t traffic = 0;  // bytes that move through device memory, at most
 
   // Whether what comes before the passes by digits clears the workspace.
-  constexpr bool clears_itself() const { return parts || code_passes; }
+  constexpr bool clears_itself() const { return parts || code_passes || spread_bits; }
 };
 
 constexpr int64_t sort_round_up(int64_t value, int64_t unit) {
@@ -183,9 +198,27 @@ inline void plan_parts(SortPlan& plan, const SortProblem& p, int64_t rows) {
   plan.part_grid = std::min<int64_t>(rows * parts, p.sms);
 }
 
+// Whether a row is sorted by buckets, and by how many bits of codes.
+inline void plan_spread(SortPlan& plan, const SortProblem& p, int64_t rows) {
+  namespace t = sort_tuning;
+  if (p.spread == 0 || rows != 1 || dtype_bytes(p.dtype) != 4 || p.in_place || p.begin_bit != 0 ||
+      p.end_bit != 32 || p.n < t::kSpreadSamples || p.n > t::kSpreadMost ||
+      (p.spread < 0 && p.n < t::kSpreadRow))
+    return;
+  plan.spread_bits = t::kSpreadOnce;
+  while (p.n >> plan.spread_bits > t::kSpreadBucket) ++plan.spread_bits;
+  if (p.spread > 0) plan.spread_bits = std::clamp<int>(p.spread, t::kSpreadOnce, 16);
+  plan.spread_low = plan.spread_bits > t::kSpreadOnce ? plan.spread_bits / 2 : 0;
+  plan.spread_grid = int64_t{t::kBlocksPerSm} * p.sms;
+  plan.sample_threads = 1024;
+  plan.samples =
+      static_cast<int>(std::clamp<int64_t>(p.n / 128, t::kSpreadSamples, 16384) / 1024 * 1024);
+}
+
 // Rows: how many the sweep's tables have room for; tiles: of all rows.
 inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64_t tiles,
                        bool segments = false) {
+  namespace t = sort_tuning;
   const int64_t key = dtype_bytes(p.dtype), total = rows > 0 ? p.rows * p.n : 0;
   plan.tile = sweep_tile(p.indices ? 8 : static_cast<int>(key));
   plan.algo = SortAlgo::sweep;
@@ -198,8 +231,9 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   plan.wide_status = p.n >= int64_t{1} << 30;
   plan.in_place = p.in_place;
   plan.mend = key == 8 && p.values && !p.in_place && p.begin_bit == 0 && p.end_bit == 64;
-  if (!segments) plan_parts(plan, p, rows);
-  if (!segments && !plan.parts) plan_codes(plan, p, rows);
+  if (!segments) plan_spread(plan, p, rows);
+  if (!segments && !plan.spread_bits) plan_parts(plan, p, rows);
+  if (!segments && !plan.spread_bits && !plan.parts) plan_codes(plan, p, rows);
   const int64_t record = plan.packed ? 8 : key;
   // B holds records between passes: the outputs serve, where they are wide enough.
   plan.b_keys = plan.packed ? p.index_bits != 64 : !p.values;
@@ -212,9 +246,20 @@ inline void plan_sweep(SortPlan& plan, const SortProblem& p, int64_t rows, int64
   at = sort_round_up(at + rows * kRowStateBytes, 256);
   plan.next_at = at;
   at += 256;
+  const int64_t buckets = plan.spread_bits ? int64_t{1} << plan.spread_bits : 0;
+  plan.spread_state_at = at;
+  plan.spread_counts_at = at + kSpreadStateBytes;
+  if (buckets) at = sort_round_up(at + kSpreadStateBytes + buckets * 2, 256);
   plan.clear_bytes = at;
+  plan.spread_starts_at = at;
+  plan.spread_firsts_at = plan.spread_starts_at + buckets * 4;
+  plan.spread_tiles_at = plan.spread_firsts_at + kDigits * 4;
+  plan.spread_windows_at = plan.spread_tiles_at + (plan.tiles + kDigits) * 8;
+  const int64_t windows = (p.n >> (t::kSettleLog - 2)) + 2;
+  plan.spread_crowded_at = plan.spread_windows_at + windows * 4;
+  if (buckets) at = sort_round_up(plan.spread_crowded_at + windows * 4, 256);
   plan.codes_at = at;
-  if (plan.code_passes) at = sort_round_up(at + rows * kCodeTableBytes, 256);
+  if (plan.code_passes || buckets) at = sort_round_up(at + rows * kCodeTableBytes, 256);
   plan.splits_at = at;
   if (plan.parts) at = sort_round_up(at + rows * kRowSplitBytes, 256);
   plan.a_keys_at = at;

@@ -73,14 +73,33 @@ __device__ void give_roles(const SweepArgs& args, RowState& state, int64_t n, co
   }
 }
 
-// A block a row: counts become the digits' first places, and roles are given out.
+// In place: keys that an odd number of passes left in A.
+__device__ __forceinline__ void bring_back(const SweepArgs& args) {
+  for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    const TilePlace place = tile_place(args, tile);
+    if (!args.space.state[place.row].unfinished) continue;
+    const int64_t begin = place.in_row * args.tile, left = place.span.n - begin;
+    by_width(args.sort, [&](auto elements) {
+      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
+      const Element* const from = static_cast<const Element*>(args.space.keys[0]);
+#pragma unroll 8
+      for (int i = threadIdx.x; i < args.tile; i += kDigits)
+        if (i < left)
+          elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);
+    });
+  }
+}
+
+// A block a row: counts become the digits' first places, and roles are given out. `after`: the
+// passes are done, in place.
 __global__ void __launch_bounds__(kDigits)
-    sort_plan_passes(const __grid_constant__ SweepArgs args) {
+    sort_plan_passes(const __grid_constant__ SweepArgs args, bool after) {
   constexpr int kEach = kDigits / 32;
   static_assert(kDigits / 32 == kMaxPasses);  // a warp a pass
   __shared__ float same[kMaxPasses];
   const int t = threadIdx.x, lane = t & 31, pass = t / 32;
   cudaGridDependencySynchronize();
+  if (after) return bring_back(args);
   if (args.rest && !*args.space.left) return;
   const int64_t rows =
       args.space.totals ? (tile_count(args) ? args.space.totals[0] : 0) : row_count(args.sort);

@@ -32,6 +32,13 @@ inline SweepSpace space_at(char* base, const SortPlan& plan, const SortArgs& arg
   space.repeat = space.next + 4 * kMaxPasses + 16;
   space.left = space.repeat + 1;
   space.code_next = space.left + 1;
+  space.spread = {reinterpret_cast<SpreadState*>(base + plan.spread_state_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_counts_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_starts_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_firsts_at),
+                  reinterpret_cast<SpreadTile*>(base + plan.spread_tiles_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_windows_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_crowded_at)};
   space.keys[0] = base + plan.a_keys_at;
   space.side[0] = base + plan.a_side_at;
   space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;

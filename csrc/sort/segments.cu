@@ -40,11 +40,21 @@ __global__ void __launch_bounds__(kThreads)
   if (wrong) *lists.bad = 1;
 }
 
+// Where indptr is wrong.
+__device__ __forceinline__ void fill(const SortArgs& args, bool floating) {
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
+  unsigned char* const values = static_cast<unsigned char*>(args.values);
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < args.n; i += stride) {
+    for (int b = 0; b < args.bytes; ++b) values[i * args.bytes + b] = floating ? 0xff : 0;
+    store_index(args, i, -1);
+  }
+}
+
 // Which row a tile of the sweep belongs to.
 __global__ void __launch_bounds__(kThreads)
-    segment_tiles(const __grid_constant__ SegmentLists lists,
-                  const __grid_constant__ SweepSpace space, int64_t capacity) {
-  if (*lists.bad) return;
+    segment_tiles(const __grid_constant__ SortArgs args, const __grid_constant__ SegmentLists lists,
+                  const __grid_constant__ SweepSpace space, int64_t capacity, bool floating) {
+  if (*lists.bad) return fill(args, floating);
   const uint32_t rows = space.totals[0];
   for (uint32_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int64_t tiles = sort_divide_up(lists.list[kSegmentClasses - 1][row].n, kSegmentTile);
@@ -54,31 +64,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    segment_fill(const __grid_constant__ SortArgs args, bool floating) {
-  if (!*args.bad) return;
-  const int64_t stride = int64_t{gridDim.x} * kThreads;
-  unsigned char* const values = static_cast<unsigned char*>(args.values);
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < args.n; i += stride) {
-    for (int b = 0; b < args.bytes; ++b) values[i * args.bytes + b] = floating ? 0xff : 0;
-    store_index(args, i, -1);
-  }
-}
-
 }  // namespace
 
 cudaError_t launch_segment_lists(const SortArgs& args, const SegmentLists& lists,
-                                 const SweepSpace& space, int64_t tiles, int grid,
-                                 cudaStream_t stream) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(grid)), dim3(kThreads)};
+                                 const SweepSpace& space, int64_t tiles, bool floating, int grid,
+                                 int fill_grid, cudaStream_t stream) {
+  LaunchShape shape{dim3(static_cast<unsigned>(grid)), dim3(kThreads)};
   if (const auto code = launch(segment_lists, shape, stream, args, lists, space)) return code;
-  return launch(segment_tiles, shape, stream, lists, space, tiles);
-}
-
-cudaError_t launch_segment_fill(const SortArgs& args, bool floating, int grid,
-                                cudaStream_t stream) {
-  return launch(segment_fill, {dim3(static_cast<unsigned>(grid)), dim3(kThreads)}, stream, args,
-                floating);
+  shape.grid = dim3(static_cast<unsigned>(std::max(grid, fill_grid)));
+  return launch(segment_tiles, shape, stream, args, lists, space, tiles, floating);
 }
 
 }  // namespace gpuprims

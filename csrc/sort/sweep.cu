@@ -12,31 +12,6 @@
 namespace gpuprims {
 namespace {
 
-// In place: keys that an odd number of passes left in A.
-__global__ void __launch_bounds__(kThreads)
-    sort_bring_back(const __grid_constant__ SweepArgs args) {
-  cudaGridDependencySynchronize();
-  for (int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
-    const TilePlace place = tile_place(args, tile);
-    if (!args.space.state[place.row].unfinished) continue;
-    const int64_t begin = place.in_row * args.tile, left = place.span.n - begin;
-    by_width(args.sort, [&](auto elements) {
-      using Element = std::remove_cv_t<std::remove_pointer_t<decltype(elements.input())>>;
-      const Element* const from = static_cast<const Element*>(args.space.keys[0]);
-#pragma unroll 8
-      for (int i = threadIdx.x; i < args.tile; i += kThreads)
-        if (i < left)
-          elements.store(place.span.start + begin + i, from[place.span.start + begin + i], 0);
-    });
-  }
-}
-
-__global__ void __launch_bounds__(kThreads) sort_clear(uint4* memory, int64_t count) {
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count;
-       i += int64_t{gridDim.x} * kThreads)
-    memory[i] = make_uint4(0, 0, 0, 0);
-}
-
 template <class Record, class Side>
 cudaError_t run_round(int round, const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
@@ -52,9 +27,9 @@ template <class Record, class Side>
 cudaError_t run_passes(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   if (const auto code = run_round<Record, Side>(0, args, plan, stream)) return code;
   if (args.in_place) {
-    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
+    LaunchShape shape{dim3(static_cast<unsigned>(plan.grid * 2)), dim3(kDigits)};
     shape.dependent = true;
-    return launch(sort_bring_back, shape, stream, args);
+    return launch(sort_plan_passes, shape, stream, args, true);
   }
   if constexpr (sizeof(Record) == 8) {
     if (!args.mend) return cudaSuccess;
@@ -78,10 +53,12 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
   cudaError_t code;
   if constexpr (sizeof(Key) == 8)
     code = launch(sort_count<Key, uint64_t>, shape, stream, args, args.sort.order64);
-  else
+  else if constexpr (sizeof(Key) == 4)
     code = launch(sort_count<Key, uint32_t>, shape, stream, args, args.sort.order32);
+  else
+    code = launch(sort_count_narrow<uint32_t>, shape, stream, args);
   if (code != cudaSuccess) return code;
-  if ((code = launch(sort_plan_passes, rows, stream, args)) != cudaSuccess) return code;
+  if ((code = launch(sort_plan_passes, rows, stream, args, false)) != cudaSuccess) return code;
   if (plan.side == 8) return run_passes<Key, uint64_t>(args, plan, stream);
   if constexpr (sizeof(Key) == 8)
     return plan.side == 4 ? run_passes<Key, uint32_t>(args, plan, stream)
@@ -92,13 +69,6 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
 }
 
 }  // namespace
-
-cudaError_t launch_clear(void* memory, int64_t bytes, int grid, cudaStream_t stream) {
-  const int64_t count = bytes / 16;
-  const int64_t blocks = std::clamp<int64_t>(count / kThreads, 1, grid);
-  return launch(sort_clear, {dim3(static_cast<unsigned>(blocks)), dim3(kThreads)}, stream,
-                static_cast<uint4*>(memory), count);
-}
 
 // The first plan.clear_bytes of the workspace must be zeros, unless plan.clears_itself().
 cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
@@ -117,6 +87,8 @@ cudaError_t launch_sort_sweep(const SortArgs& sort, const SortPlan& plan, const 
                        plan.code_passes};
   if (plan.parts)
     if (const auto code = launch_sort_parts(sort, plan, space, stream)) return code;
+  if (plan.spread_bits)
+    if (const auto code = launch_sort_spread(sort, plan, space, stream)) return code;
   if (plan.code_passes)
     if (const auto code = launch_sort_codes(sort, plan, space, stream)) return code;
   switch (sort.bytes) {

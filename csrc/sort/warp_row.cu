@@ -3,9 +3,6 @@
 // bits in which the row's keys differ as it has room for, and below it the place in the row. So the
 // order is the stable one, and a word says which element's bits go where; those wait in shared
 // memory. Where a word left out bits of the key, ties are looked at again (warp_words.cuh).
-#include <cstdlib>
-#include <cstring>
-
 #include "common/launch.h"
 #include "sort/outputs.cuh"
 #include "sort/warp_words.cuh"
@@ -109,15 +106,6 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<Element>))
   }
 }
 
-// Whether multipliers take a share of the network's work (4-byte keys): GPUPRIMS_SORT_MIX=0 for no.
-bool mixed_exchanges() {
-  static const bool mixed = [] {
-    const char* const set = std::getenv("GPUPRIMS_SORT_MIX");
-    return !set || std::strcmp(set, "0") != 0;
-  }();
-  return mixed;
-}
-
 template <class Element>
 cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t stream) {
   LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads)};
@@ -128,10 +116,8 @@ cudaError_t start(const SortArgs& args, const SortPlan& plan, cudaStream_t strea
     return launch(sort_warp<Element, 8, false>, shape, stream, args, lane_bits, 1u);
   }
   shape.smem = kThreads / 32 * WarpTile<Element, 32>::kBytes;
-  if constexpr (sizeof(Element) == 4)
-    if (mixed_exchanges())
-      return launch(sort_warp<Element, 32, true>, shape, stream, args, lane_bits, 1u);
-  return launch(sort_warp<Element, 32, false>, shape, stream, args, lane_bits, 1u);
+  // Multipliers take a share of the network's work of 4-byte keys.
+  return launch(sort_warp<Element, 32, sizeof(Element) == 4>, shape, stream, args, lane_bits, 1u);
 }
 
 }  // namespace

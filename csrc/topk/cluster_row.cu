@@ -19,11 +19,10 @@ namespace {
 namespace t = topk_tuning;
 constexpr int kThreads = t::kClusterThreads;
 
-// kVectors: of a thread. kAlone: a block a row.
 template <class S, int kVectors, bool kAlone>
-__global__ void __launch_bounds__(kThreads, 1)
-    topk_cluster(const __grid_constant__ TopkArgs args,
-                 const __grid_constant__ KeyCodec<typename S::Key> codec, int blocks, int groups) {
+__device__ __forceinline__ void cluster_row(const TopkArgs& args,
+                                            const KeyCodec<typename S::Key>& codec, int blocks,
+                                            int groups) {
   using Key = typename S::Key;
   using Pair = Narrow;
   constexpr int kCapacity = t::kClusterPairs;
@@ -140,37 +139,41 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (!kAlone) cluster_sync();  // the others may not have read the count yet
 }
 
-template <class S, int kVectors, bool kAlone>
+// kVectors: of a thread. kAlone: a block a row.
+template <class Key, int kVectors, bool kAlone>
+__global__ void __launch_bounds__(kThreads, 1)
+    topk_cluster(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
+                 int blocks, int groups) {
+  with_float_scan<Key>(args.dtype, [&]<class S>(std::type_identity<S>) {
+    cluster_row<S, kVectors, kAlone>(args, codec, blocks, groups);
+  });
+}
+
+template <class Key, int kVectors, bool kAlone>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
-  const auto kernel = topk_cluster<S, kVectors, kAlone>;
-  const auto codec = make_codec<typename S::Key>(args.dtype, args.largest);
+  const auto kernel = topk_cluster<Key, kVectors, kAlone>;
+  const auto codec = make_codec<Key>(args.dtype, args.largest);
   const LaunchShape shape{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads),
                           kBufferAt<Narrow> + static_cast<size_t>(plan.smem)};
   if (kAlone) return launch(kernel, shape, stream, args, codec, 1, plan.groups);
   return launch_clusters(kernel, shape, plan.splits, stream, args, codec, plan.splits, plan.groups);
 }
 
-template <class S>
+template <class Key>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
-  const int64_t vectors = args.n / Vector<typename S::Key>::kSize;
+  const int64_t vectors = args.n / Vector<Key>::kSize;
   const bool few = vectors <= int64_t{plan.splits} * kThreads * t::kClusterFew;
-  if constexpr (sizeof(typename S::Key) == 4)  // 16-bit rows of several blocks have one kernel
-    if (few && plan.splits > 1) return start<S, t::kClusterFew, false>(args, plan, stream);
-  if (!few || plan.splits > 1) return start<S, t::kClusterVectors, false>(args, plan, stream);
-  return start<S, t::kClusterFew, true>(args, plan, stream);
+  if constexpr (sizeof(Key) == 4)  // 16-bit rows of several blocks have one kernel
+    if (few && plan.splits > 1) return start<Key, t::kClusterFew, false>(args, plan, stream);
+  if (!few || plan.splits > 1) return start<Key, t::kClusterVectors, false>(args, plan, stream);
+  return start<Key, t::kClusterFew, true>(args, plan, stream);
 }
 
 }  // namespace
 
 cudaError_t launch_topk_cluster(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
-  switch (args.dtype) {
-    case Dtype::f16:
-      return start<ScanFloat16<__half2>>(args, plan, stream);
-    case Dtype::bf16:
-      return start<ScanFloat16<__nv_bfloat162>>(args, plan, stream);
-    default:
-      return start<ScanFloat32>(args, plan, stream);
-  }
+  if (args.dtype == Dtype::f32) return start<uint32_t>(args, plan, stream);
+  return start<uint16_t>(args, plan, stream);
 }
 
 }  // namespace gpuprims

@@ -1,11 +1,14 @@
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "common/cuda_stable.h"
 #include "topk/boxed.h"
 #include "topk/filter.h"
 #include "topk/kernels.h"
 #include "topk/plan.h"
+#include "topk/trial.h"
 
 namespace gpuprims {
 namespace {
@@ -65,6 +68,36 @@ TopkAlgo forced_algo() {
   return algo;
 }
 
+bool captures(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
+    return status != cudaStreamCaptureStatusNone;
+  cudaGetLastError();  // the legacy stream, while another one captures
+  return true;
+}
+
+// Zeros that part_row leaves as zeros: cleared once for each stream, whose kernels take turns. A
+// graph may be replayed beside the stream that captured it, so it has its own, and clears them.
+uint32_t* take_tickets(TensorRef input, int64_t count, int device, cudaStream_t stream,
+                       std::optional<Tensor>& own) {
+  constexpr int64_t kMost = 1024;  // rows: at most one a multiprocessor
+  const auto cleared = [&](int64_t tickets) {
+    Tensor memory = workspace("topk", input, tickets * 4);
+    check_cuda("topk", cudaMemsetAsync(memory.mutable_data_ptr(), 0, tickets * 4, stream));
+    return memory;
+  };
+  if (count > kMost || stream == cudaStreamPerThread || captures(stream)) {
+    own = cleared(count);
+    return static_cast<uint32_t*>(own->mutable_data_ptr());
+  }
+  static std::mutex mutex;
+  static auto* const kept = new std::map<std::pair<int, cudaStream_t>, Tensor>;  // to the end
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto found = kept->find({device, stream});
+  if (found == kept->end()) found = kept->emplace(std::pair(device, stream), cleared(kMost)).first;
+  return static_cast<uint32_t*>(found->second.mutable_data_ptr());
+}
+
 // Rows one after another, without gaps.
 bool is_dense(const RowMap& map, const TopkShape& shape) {
   if (map.step != 1) return false;
@@ -99,6 +132,7 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   problem.inner = shape.inner;
   problem.index_bits = static_cast<int>(index_bits);
   problem.vectors = has_vectors(input, map, shape, largest, mask.has_value());
+  problem.trial = topk_trial();
   const TopkPlan plan = plan_topk(problem);
   if (plan.grid == 0) return result;
 
@@ -144,6 +178,13 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
     case TopkAlgo::cluster_row:
       check_cuda("topk", launch_topk_cluster(args, plan, stream));
       break;
+    case TopkAlgo::part_row: {
+      std::optional<Tensor> own;
+      uint32_t* const tickets =
+          plan.splits > 1 ? take_tickets(input, args.rows, device, stream, own) : nullptr;
+      check_cuda("topk", launch_topk_part(args, plan, memory, tickets, stream));
+      break;
+    }
     case TopkAlgo::count_row:
       check_cuda("topk", launch_topk_count(args, plan, stream));
       break;
@@ -167,6 +208,11 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
 }
 
 }  // namespace gpuprims
+
+// Sets what GPUPRIMS_TOPK_TRIAL says, so that one process can time all candidates.
+extern "C" __attribute__((visibility("default"))) void gpuprims_topk_trial(int trial) {
+  gpuprims::topk_trial() = trial;
+}
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cuda>);

@@ -3,6 +3,7 @@
 
 #include "topk/approx_plan.h"
 #include "topk/plan.h"
+#include "topk/trial.h"
 
 // Writes at most `size` bytes of text into `text`. apart: 0 where rows lie one after another, 1
 // where there are gaps between them, which sorts of whole rows do not take, 2 where no kernel takes
@@ -16,6 +17,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
   problem.inner = inner;
   problem.index_bits = index_bits;
   problem.vectors = vectors != 0;
+  problem.trial = topk_trial();
   const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",
@@ -30,6 +32,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
     std::snprintf(detail, sizeof detail, "a warp a row");
   else if (p.algo == TopkAlgo::cluster_row)
     std::snprintf(detail, sizeof detail, "%d block%s a row", p.splits, p.splits == 1 ? "" : "s");
+  else if (p.algo == TopkAlgo::part_row)
+    std::snprintf(detail, sizeof detail, "%d part%s a row", p.splits, p.splits == 1 ? "" : "s");
   else if (p.algo == TopkAlgo::count_row)
     std::snprintf(detail, sizeof detail, "%d elements a block", p.tile);
   else if (p.algo == TopkAlgo::sort)

@@ -34,6 +34,9 @@ cudaError_t launch_topk_lanes(const TopkArgs& args, const TopkPlan& plan, cudaSt
 cudaError_t launch_topk_thread(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_cluster(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
+// tickets: `rows` zeros, which are zeros again afterwards.
+cudaError_t launch_topk_part(const TopkArgs& args, const TopkPlan& plan, void* workspace,
+                             uint32_t* tickets, cudaStream_t stream);
 cudaError_t launch_topk_count(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream);
 cudaError_t launch_topk_stream(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                                cudaStream_t stream);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "topk/plan_cluster.h"
+#include "topk/plan_part.h"
 #include "topk/plan_short.h"
 #include "topk/plan_stream.h"
 #include "topk/radix_plan.h"
@@ -105,6 +106,9 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
     case TopkAlgo::cluster_row:
       if (topk_cluster_blocks(p) > 0) return plan_topk_cluster(p, plan);
       break;
+    case TopkAlgo::part_row:
+      if (topk_part_fits(p)) return plan_topk_part(p, plan);
+      break;
     case TopkAlgo::count_row:
       if (topk_count_fits(p)) return plan_topk_count(p, plan);
       break;
@@ -117,6 +121,7 @@ inline TopkPlan plan_topk(const TopkProblem& p) {
   if (topk_lanes_win(p) && p.k <= 8 && p.rows < 4 * p.sms) return plan_topk_lanes(p, plan);
   if (topk_count_wins(p)) return plan_topk_count(p, plan);
   if (topk_cluster_wins(p)) return plan_topk_cluster(p, plan);
+  if (topk_part_wins(p)) return plan_topk_part(p, plan);
   if (topk_warp_wins(p)) return plan_topk_warp(p, plan);
   if (topk_radix_wins(p) && topk_radix_fits(p)) return plan_topk_radix(p, plan);
   if (topk_lanes_win(p)) return plan_topk_lanes(p, plan);

@@ -17,13 +17,14 @@ enum class TopkAlgo : int32_t {
   count_row = 7,    // few short rows: ranks by counting better elements
   warp_row = 8,     // a warp a row of some thousand elements: the largest of floats
   cluster_row = 9,  // a block a row, or a cluster of them, few rows: the largest of floats
+  part_row = 10,    // several blocks a row, no bound from elsewhere: the largest of floats
 };
-constexpr int kTopkAlgos = 10;
+constexpr int kTopkAlgos = 11;
 
 constexpr const char* topk_algo_name(TopkAlgo algo) {
-  constexpr const char* names[] = {"automatic",  "block_row",  "split_row", "sort",
-                                   "thread_row", "radix",      "lanes",     "count_row",
-                                   "warp_row",   "cluster_row"};
+  constexpr const char* names[] = {"automatic",  "block_row",   "split_row", "sort",
+                                   "thread_row", "radix",       "lanes",     "count_row",
+                                   "warp_row",   "cluster_row", "part_row"};
   return names[static_cast<int>(algo)];
 }
 
@@ -40,6 +41,7 @@ struct TopkProblem {
   int index_bits = 64;
   bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
                          // nothing is masked or strided
+  int trial = 0;         // candidates that have not been measured yet: bits of topk_tuning::kTry...
 };
 
 struct TopkPlan {
@@ -62,6 +64,8 @@ struct TopkPlan {
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
   bool keeps = false;     // listed vectors stay in shared memory
+  int early = 0;          // split_row: tiles read before the row's bound is there
+  int64_t early_at = 0;   // where their tops lie, bytes behind BlockMemory
   int flush = 0;          // candidates a block hands to the merge
   // sort; count_row: elements a block ranks
   int tile = 0;
@@ -74,6 +78,9 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
+constexpr int kTryParts = 1;            // part_row, at most a row a multiprocessor
+constexpr int kTryManyParts = 2;        // part_row, more rows
+constexpr int kTryEarly = 4;            // split_row does not wait for its bound
 constexpr int kMaxStreamK = 4096;       // larger k sort
 constexpr int kLaneItems = 16;          // elements a lane of `lanes`
 constexpr int kBlockBytes = 8 * 1024;   // at least what BlockMemory takes beside that

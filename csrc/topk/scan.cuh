@@ -248,6 +248,18 @@ struct ScanFloat16 {
   Pair below_;
 };
 
+// Calls visit(std::type_identity<Scan>) for a float with a scan of its own. Those of 16 bits share
+// their kernels: a branch costs nothing there, and two kernels each for the build.
+template <class Key, class Visit>
+__device__ __forceinline__ void with_float_scan(Dtype dtype, const Visit& visit) {
+  if constexpr (sizeof(Key) == 4)
+    visit(std::type_identity<ScanFloat32>{});
+  else if (dtype == Dtype::f16)
+    visit(std::type_identity<ScanFloat16<__half2>>{});
+  else
+    visit(std::type_identity<ScanFloat16<__nv_bfloat162>>{});
+}
+
 // Calls visit(std::bool_constant<kFlip>) for the scan's direction: one branch for many vectors.
 template <class Scan, class Key, class Visit>
 __device__ __forceinline__ auto with_flip(const KeyCodec<Key>& codec, const Visit& visit) {

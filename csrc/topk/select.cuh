@@ -193,10 +193,12 @@ __device__ __forceinline__ Narrow warps_bound(Narrow mine, int rank) {
 }
 
 // The rank-th largest (1 is the largest) of `groups` maxima, each of the pairs of every groups-th
-// thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads. All threads share
-// the counting of those better than each. The buffer of pairs is used.
+// thread; 0 where fewer are not 0. groups: 32, 64 or 128, and at most kThreads; more where `best`
+// has room for them. All threads share the counting of those better than each. The buffer of pairs
+// is used.
 template <class Pair, int kThreads>
-__device__ __forceinline__ Pair group_bound_here(Pair mine, int groups, int rank) {
+__device__ __forceinline__ Pair group_bound_here(Pair mine, int groups, int rank,
+                                                 Pair* best = block<Pair>().groups) {
   auto& s = block<Pair>();
   Pair* const all = buffer<Pair>();
   all[threadIdx.x] = mine;
@@ -205,17 +207,17 @@ __device__ __forceinline__ Pair group_bound_here(Pair mine, int groups, int rank
 #pragma unroll 4
     for (int i = threadIdx.x + groups; i < kThreads; i += groups)
       mine = all[i] > mine ? all[i] : mine;
-    s.groups[threadIdx.x] = mine;
+    best[threadIdx.x] = mine;
   }
   if (threadIdx.x == 0) s.bound = 0;
   __syncthreads();
   const int shift = __ffs(kThreads) - __ffs(groups);
   const int lanes = 1 << shift, lane = threadIdx.x & (lanes - 1);  // up to 32
-  mine = s.groups[threadIdx.x >> shift];
+  mine = best[threadIdx.x >> shift];
   int better = 0;
 #pragma unroll 4
   for (int i = 2 * lane; i < groups; i += 2 * lanes)  // 16-byte loads of narrow pairs
-    better = count_better(better, mine, s.groups[i], s.groups[i + 1]);
+    better = count_better(better, mine, best[i], best[i + 1]);
 #pragma unroll 1
   for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
   if (lane == 0 && better == rank - 1) s.bound = mine;

@@ -64,12 +64,13 @@ __device__ __forceinline__ void prepare(const TopkArgs& args,
 }
 
 // Of 32 registers, so that its blocks and those that wait for them share a multiprocessor.
-template <class S, class Pair>
+template <class Key, class Pair>
 __global__ void __launch_bounds__(tuning::kSampleThreads, 8)
-    topk_prepare(const __grid_constant__ TopkArgs args,
-                 const __grid_constant__ KeyCodec<typename S::Key> codec,
+    topk_prepare(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
                  const __grid_constant__ StreamWorkspace ws, int lanes) {
-  prepare<S, Pair>(args, codec, ws, lanes);
+  with_float_scan<Key>(args.dtype, [&]<class S>(std::type_identity<S>) {
+    prepare<S, Pair>(args, codec, ws, lanes);
+  });
 }
 
 // The same for what has no scan of its own, of any width: a switch costs nothing beside the loads.
@@ -88,7 +89,7 @@ cudaError_t launch_prepare(const TopkArgs& args, const LaunchShape& shape,
                            const StreamWorkspace& ws, int lanes, cudaStream_t stream) {
   using Key = typename S::Key;
   if constexpr (S::kFlips)
-    return launch(topk_prepare<S, Pair>, shape, stream, args,
+    return launch(topk_prepare<Key, Pair>, shape, stream, args,
                   make_codec<Key>(args.dtype, args.largest), ws, lanes);
   else
     return launch(topk_prepare_any<Pair>, shape, stream, args,
@@ -229,6 +230,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.maxima = plan.maxima;
   shape.sampled = plan.sampled;
   shape.keeps = plan.keeps;
+  shape.early = plan.early;
+  shape.early_at = static_cast<int>(plan.early_at);
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
   const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
@@ -251,6 +254,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   }
   const auto code = launch(kernel, main, stream, args, codec, shape, ws, false);
   if (code != cudaSuccess || !shape.retry) return code;
+  shape.early = 0;  // without a bound there is nothing to wait for
   return launch(kernel, main, stream, args, codec, shape, ws, true);
 }
 

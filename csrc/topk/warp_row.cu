@@ -112,8 +112,7 @@ __device__ __forceinline__ int pairs_of_few(const T* source, const uint16_t* lis
 }
 
 template <class T>
-__global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
-    topk_warp(const __grid_constant__ TopkArgs args, int tops_bytes, int warp_bytes) {
+__device__ __forceinline__ void warp_rows(const TopkArgs& args, int tops_bytes, int warp_bytes) {
   constexpr int kVector = Vector<T>::kSize, kLoads = topk_tuning::kWarpLoads;
   constexpr uint32_t kLow = minus_infinities<T>();
   const int lane = threadIdx.x % 32, k = static_cast<int>(args.k);
@@ -261,6 +260,18 @@ __global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
   }
 }
 
+// Both 16-bit floats share a kernel: a branch costs nothing here, and another kernel the build.
+template <int kBytes>
+__global__ void __launch_bounds__(topk_tuning::kWarpThreads, 8)
+    topk_warp(const __grid_constant__ TopkArgs args, int tops_bytes, int warp_bytes) {
+  if constexpr (kBytes == 4)
+    warp_rows<float>(args, tops_bytes, warp_bytes);
+  else if (args.dtype == Dtype::f16)
+    warp_rows<Half>(args, tops_bytes, warp_bytes);
+  else
+    warp_rows<Bfloat>(args, tops_bytes, warp_bytes);
+}
+
 }  // namespace
 
 cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStream_t stream) {
@@ -268,14 +279,8 @@ cudaError_t launch_topk_warp(const TopkArgs& args, const TopkPlan& plan, cudaStr
                           dim3(static_cast<unsigned>(plan.threads)),
                           static_cast<size_t>(plan.smem)};
   const TopkWarpMemory memory = topk_warp_memory(args.dtype, args.n);
-  switch (args.dtype) {
-    case Dtype::f16:
-      return launch(topk_warp<Half>, shape, stream, args, memory.tops, memory.bytes);
-    case Dtype::bf16:
-      return launch(topk_warp<Bfloat>, shape, stream, args, memory.tops, memory.bytes);
-    default:
-      return launch(topk_warp<float>, shape, stream, args, memory.tops, memory.bytes);
-  }
+  const auto kernel = args.dtype == Dtype::f32 ? topk_warp<4> : topk_warp<2>;
+  return launch(kernel, shape, stream, args, memory.tops, memory.bytes);
 }
 
 }  // namespace gpuprims

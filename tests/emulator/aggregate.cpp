@@ -136,6 +136,7 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
   facts.taken = op == Op::grad;
+  facts.weighted = !weight.empty();
   facts.ids = with_ids;
   int64_t longest = 0;
   for (int64_t row = 0; row < rows; ++row)
@@ -155,6 +156,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = (op == Op::affine || ((op == Op::sum || op == Op::mean) && weight.empty())) &&
                 takes_vectors(width, args);
+  facts.sums = facts.plain && launcher == launch_sum;
+  facts.may_deepen = facts.sums && takes_deep(tag<T>(), args);
   facts.narrow = launcher == launch_sum && takes_narrow(tag<T>(), width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
@@ -171,6 +174,7 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   args.taken = reinterpret_cast<unsigned*>(base + plan.taken_at);
   args.marked = reinterpret_cast<unsigned*>(base + plan.marked_at);
   args.taken_words = plan.taken_words;
+  args.cursor = reinterpret_cast<unsigned char*>(base + plan.cursor_at);
   if (plan.hubs) args.partial = base + plan.partial_at;
   if (plan.hubs && extreme)
     args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
@@ -288,8 +292,14 @@ void check(int kind, int64_t features, std::mt19937& random) {
     const int64_t tiles[] = {0, 128, 256, 512};
     const int64_t units[] = {0, 1, 2, 8, 40, 64};  // of the longest runs some skip over hubs
     if (op == Op::affine) v.wide_indices = false, v.offset = 0;
-    v.tuning = {tiles[random() % 4], units[random() % 6], static_cast<int64_t>(random() % 4),
-                static_cast<int>(random() % 3) - 1, static_cast<int>(random() % 6) - 1};
+    v.tuning = {tiles[random() % 4],
+                units[random() % 6],
+                static_cast<int64_t>(random() % 4),
+                static_cast<int>(random() % 4) - 1,
+                static_cast<int>(random() % 3) - 1,
+                static_cast<int>(random() % 6) - 1,
+                static_cast<int>(random() % 5),
+                random() % 4 == 0};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad, Op::affine}) {

@@ -1,6 +1,7 @@
 // Runs the reductions' kernels on the host: emulated_reduce CASES RESULTS. A case is a header of
 // int64, then the bytes of a storage; the result of a case is the bytes of its outputs. Memory is
 // exactly as large as it must be, so that AddressSanitizer sees what is read beside it.
+#include <cstdlib>
 #include <fstream>
 
 #include "reduce/kernels.h"
@@ -40,6 +41,9 @@ void run(const Header& h, char* storage, std::ofstream& results) {
   args.other = storage + h.other * dtype_bytes(dtype);
   ReduceProblem problem = problem_for(args, family, 4);
   problem.forced_chunks = static_cast<int>(h.chunks);
+  if (const char* ring = std::getenv("GPUPRIMS_REDUCE_RING")) problem.forced_ring = std::atoi(ring);
+  if (const char* blocks = std::getenv("GPUPRIMS_REDUCE_PACKED"))
+    problem.forced_packed = std::atoi(blocks);
   const ReducePlan plan = dot ? plan_dot(problem) : plan_reduce(problem);
   fit_decode(args, plan, family);
   std::vector<unsigned char*> outs;

@@ -1,5 +1,5 @@
-// Runs the sorts' kernels on the host and compares with a stable sort: emulated_sort SEED. Silent
-// when all is well.
+// Runs the sorts' kernels on the host and compares with a stable sort: emulated_sort SEED [spread],
+// the latter for rows by buckets alone. Silent when all is well.
 #include <numeric>
 
 #include "sort/kernels.h"
@@ -8,7 +8,7 @@ using namespace gpuprims;
 
 namespace {
 
-enum class Data { random, few, equal, sorted, reversed, low_bits, alike, normal, heavy };
+enum class Data { random, few, equal, sorted, reversed, low_bits, alike, normal, heavy, crowded };
 
 template <class T>
 std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
@@ -44,6 +44,9 @@ std::vector<T> make(int64_t rows, int64_t n, Data data, std::mt19937& random) {
         break;
       case Data::heavy:  // many equal ones that a sample may miss
         value = static_cast<T>(i % 16 == 3 ? 12345 : drawn);
+        break;
+      case Data::crowded:  // some in a band so narrow that neither map tells them apart
+        value = static_cast<T>(i % 500 == 7 ? 0x30000000 + (drawn & 3) : drawn & 0x7fffffff);
     }
     x[i] = value;
   }
@@ -77,6 +80,13 @@ SweepSpace space_at(unsigned char* base, const SortPlan& plan, const SortArgs& a
   space.repeat = space.next + 4 * kMaxPasses + 16;
   space.left = space.repeat + 1;
   space.code_next = space.left + 1;
+  space.spread = {reinterpret_cast<SpreadState*>(base + plan.spread_state_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_counts_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_starts_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_firsts_at),
+                  reinterpret_cast<SpreadTile*>(base + plan.spread_tiles_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_windows_at),
+                  reinterpret_cast<uint32_t*>(base + plan.spread_crowded_at)};
   space.keys[0] = base + plan.a_keys_at;
   space.side[0] = base + plan.a_side_at;
   space.keys[1] = plan.b_keys ? base + plan.b_keys_at : plan.packed ? args.indices : args.values;
@@ -111,7 +121,7 @@ std::vector<int64_t> stable_order(const T* row, int64_t n, bool descending, int 
 struct Options {
   bool descending = false, indices = true, values = true, in_place = false;
   int index_bits = 64, begin = 0, end = 0, side = 0;
-  int code_bits = 0, parts = 0;
+  int code_bits = 0, parts = 0, spread = 0;
   SortAlgo forced = SortAlgo::automatic;
 };
 
@@ -126,7 +136,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
   std::vector<int64_t> wide(rows * n, -7);
   std::vector<int32_t> narrow(rows * n, -7);
   SortPlan plan = plan_sort({dtype, rows, n, o.values, o.indices, o.index_bits, o.begin, o.end, 2,
-                             o.forced, o.in_place, o.code_bits, o.parts});
+                             o.forced, o.in_place, o.code_bits, o.parts, o.spread});
   if (o.side == 8 && plan.algo == SortAlgo::sweep) {  // as for rows of 2^32 elements
     plan.packed = false, plan.side = 8, plan.wide_status = true, plan.b_keys = !o.values;
     plan.counts_at = plan.tiles * kDigits * 8;
@@ -154,7 +164,16 @@ void check(Dtype dtype, int64_t rows, int64_t n, Data data, unsigned seed, Optio
     unsigned char* base = reinterpret_cast<unsigned char*>(memory.data());
     if (reinterpret_cast<uintptr_t>(base) % 16) base += 8;
     if (!plan.clears_itself()) launch_clear(base, plan.clear_bytes, 3, nullptr);
-    launch_sort_sweep(args, plan, space_at(base, plan, args, o.index_bits / 8), nullptr);
+    const SweepSpace space = space_at(base, plan, args, o.index_bits / 8);
+    launch_sort_sweep(args, plan, space, nullptr);
+    const bool naturals = !is_floating(dtype) && !is_signed_integer(dtype);
+    if (plan.spread_bits && (data == Data::random || data == Data::crowded ||
+                             (data == Data::normal && !naturals))) {  // those are in two heaps
+      if (!space.spread.state->fits) bad("not spread", dtype, 1, n, data, 0);
+      bool crowded = false;
+      for (uint32_t w = 0; w < space.spread.state->windows; ++w) crowded |= space.spread.crowded[w];
+      if (data == Data::crowded && n > 50000 && !crowded) bad("not crowded", dtype, 1, n, data, 0);
+    }
   }
   for (int64_t r = 0; r < rows; ++r) {
     const T* const row = x.data() + r * n;
@@ -203,9 +222,8 @@ void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsign
     lists.list[c] = reinterpret_cast<RowSpan*>(base + plan.list_at[c]);
     lists.count[c] = c < kSegmentClasses - 1 ? head + 4 + c : head;
   }
-  launch_segment_lists(args, lists, space, plan.sweep.tiles, 2, nullptr);
+  launch_segment_lists(args, lists, space, plan.sweep.tiles, false, 2, 3, nullptr);
   args.bad = lists.bad;
-  launch_segment_fill(args, false, 2, nullptr);
   args.packed = plan.sweep.packed;
   for (const auto& warp : plan.warps) {
     args.shortest = warp.shortest, args.longest = warp.longest;
@@ -233,11 +251,37 @@ void check_segments(Dtype dtype, std::vector<int64_t> lengths, Data data, unsign
   }
 }
 
+// One long row by buckets.
+void check_spread(unsigned seed) {
+  const bool odd = seed % 2;
+  for (Data data : {Data::random, Data::normal, Data::heavy, Data::few, Data::sorted,
+                    Data::low_bits, Data::crowded})
+    for (int bits : {10, 11, 13}) {
+      const int64_t n = bits == 10 ? 20011 : bits == 11 ? 8192 : 50003;
+      const bool falling = odd == (bits == 11);
+      const SortAlgo sweep = SortAlgo::sweep;
+      check<float>(Dtype::f32, 1, n, data, seed,
+                   {.descending = falling, .spread = bits, .forced = sweep});
+      check<int32_t>(Dtype::i32, 1, n, data, seed,
+                     {.descending = !falling,
+                      .values = bits != 13,
+                      .index_bits = 32,
+                      .spread = bits,
+                      .forced = sweep});
+      check<uint32_t>(Dtype::u32, 1, n, data, seed,
+                      {.descending = falling, .indices = false, .spread = bits, .forced = sweep});
+    }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const unsigned seed = count > 1 ? static_cast<unsigned>(std::atoi(words[1])) : 1;
   const bool odd = seed % 2;
+  if (count > 2) {
+    check_spread(seed);
+    return 0;
+  }
   constexpr Data kAll[] = {Data::random, Data::few,      Data::equal,
                            Data::sorted, Data::reversed, Data::low_bits};
   for (Data data : kAll) {

@@ -9,11 +9,13 @@ using namespace gpuprims;
 
 namespace {
 
+// crowded: all of the best, rising, in the same group of threads of part_row.
 // hidden, shown: the least or the greatest are where a block of 128 threads takes its sample.
 enum class Data {
   random,
   few,
   equal,
+  crowded,
   sorted,
   hidden,
   shown,
@@ -104,16 +106,19 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
       x[i] = static_cast<T>(drawn + there);
       continue;
     }
-    x[i] = static_cast<T>(data == Data::random  ? drawn
-                          : data == Data::few   ? drawn % 3
-                          : data == Data::equal ? 1
-                                                : i % n);
+    x[i] = static_cast<T>(data == Data::random                        ? drawn
+                          : data == Data::few                         ? drawn % 3
+                          : data == Data::equal                       ? 1
+                          : data == Data::crowded && i / 4 % 128 == 3 ? 20000 + i
+                          : data == Data::crowded                     ? drawn
+                                                                      : i % n);
   }
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.vectors =
-      forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row || forced == TopkAlgo::cluster_row;
+  problem.trial = seed % 2 ? topk_tuning::kTryEarly : 0;
+  problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row ||
+                    forced == TopkAlgo::cluster_row || forced == TopkAlgo::part_row;
   const TopkPlan plan = plan_topk(problem);
   std::vector<unsigned char> workspace(plan.workspace);
   TopkArgs args;
@@ -123,7 +128,10 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   args.rows = rows, args.n = n, args.k = k, args.dtype = dtype, args.largest = largest;
   args.in = {n, n, 1};
   if (forced != TopkAlgo::automatic && plan.algo != forced) std::abort();
-  if (plan.algo == TopkAlgo::cluster_row)
+  std::vector<uint32_t> tickets(rows);
+  if (plan.algo == TopkAlgo::part_row)
+    launch_topk_part(args, plan, workspace.data(), tickets.data(), nullptr);
+  else if (plan.algo == TopkAlgo::cluster_row)
     launch_topk_cluster(args, plan, nullptr);
   else if (plan.algo == TopkAlgo::warp_row)
     launch_topk_warp(args, plan, nullptr);
@@ -137,6 +145,8 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
     launch_topk_sort(args, plan, workspace.data(), nullptr);
   else
     launch_topk_stream(args, plan, workspace.data(), nullptr);
+  if (std::any_of(tickets.begin(), tickets.end(), [](uint32_t ticket) { return ticket != 0; }))
+    std::abort();
   for (int64_t r = 0; r < rows; ++r) {
     const T* const row = x + r * n;
     std::vector<int64_t> order(n);
@@ -181,6 +191,11 @@ int main(int count, char** words) {
     const int64_t few[][2] = {{64, 5}, {1000, 1}, {10000, 10}, {16384, 96}, {4096, 32}};
     for (const auto& [n, k] : few)
       check<float>(Dtype::f32, 2, n, k, data, true, seed, TopkAlgo::cluster_row);
+    const int64_t parts[][4] = {{2, 20000, 20, 7}, {1, 70000, 5, 1},  {1, 100000, 96, 2},
+                                {3, 9000, 192, 9}, {1, 4096, 1, 5},   {1, 40000, 30, 132},
+                                {5, 9000, 64, 3},  {3, 32768, 96, 2}, {4, 700, 1, 3}};
+    for (const auto& [rows, n, k, sms] : parts)
+      check<float>(Dtype::f32, rows, n, k, data, true, seed, TopkAlgo::part_row, sms);
     const int64_t any[][3] = {{5, 1, 1},    {70, 3, 2},    {300, 10, 9},   {33, 32, 31},
                               {9, 100, 64}, {3, 257, 256}, {2, 1024, 700}, {700, 17, 17}};
     for (const auto& [rows, n, k] : any) {
@@ -193,6 +208,8 @@ int main(int count, char** words) {
       check<int64_t>(Dtype::i64, rows, n, k, data, sms != 1, seed, TopkAlgo::count_row, sms);
     }
   }
+  check<float>(Dtype::f32, 1, 1000000, 180, Data::crowded, true, seed, TopkAlgo::part_row, 2);
+  check<float>(Dtype::f32, 2, 200000, 64, Data::crowded, true, seed, TopkAlgo::part_row, 2);
   const int64_t shapes[][3] = {{3, 7, 3},       {5, 33, 8},     {9, 256, 8},    {4, 511, 24},
                                {1, 512, 200},   {1, 4097, 50},  {2, 4097, 50},  {2, 3001, 64},
                                {2, 3000, 3000}, {1, 40000, 20}, {1, 5000, 5000}};
@@ -214,6 +231,8 @@ int main(int count, char** words) {
     check<int16_t>(Dtype::i16, 1, 100000, 20, data, false, seed, TopkAlgo::split_row, 3);
     check<int32_t>(Dtype::i32, 1, 50000, 20, data, true, seed, TopkAlgo::split_row, 3);
     check<int64_t>(Dtype::i64, 1, 30000, 20, data, false, seed, TopkAlgo::split_row, 3);
+    check<float>(Dtype::f32, 1, 200001, 20, data, true, seed, TopkAlgo::split_row, 2);
+    check<float>(Dtype::f32, 2, 150000, 1500, data, false, seed, TopkAlgo::split_row, 4);
   }
   for (Data data : {Data::random, Data::few, Data::equal, Data::sorted}) {
     check<float>(Dtype::f32, 2, 20011, 4500, data, seed % 2, seed, TopkAlgo::radix);

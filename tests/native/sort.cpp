@@ -29,16 +29,19 @@ py::dict describe(const SortPlan& p) {
       "threads"_a = p.threads, "lanes"_a = p.lanes, "items"_a = p.items, "packed"_a = p.packed,
       "side"_a = p.side, "passes"_a = p.passes, "code_passes"_a = p.code_passes,
       "code_bits"_a = p.code_bits, "samples"_a = p.samples, "sample_threads"_a = p.sample_threads,
-      "chunks"_a = p.chunks, "parts"_a = p.parts, "part_grid"_a = p.part_grid, "tiles"_a = p.tiles,
+      "chunks"_a = p.chunks, "spread_bits"_a = p.spread_bits, "spread_low"_a = p.spread_low,
+      "codes_at"_a = p.codes_at, "spread_tiles_at"_a = p.spread_tiles_at,
+      "spread_windows_at"_a = p.spread_windows_at, "spread_crowded_at"_a = p.spread_crowded_at,
+      "parts"_a = p.parts, "part_grid"_a = p.part_grid, "tiles"_a = p.tiles,
       "wide_status"_a = p.wide_status, "clear_bytes"_a = p.clear_bytes, "a_keys_at"_a = p.a_keys_at,
       "a_side_at"_a = p.a_side_at, "workspace"_a = p.workspace, "traffic"_a = p.traffic);
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, bool values, bool indices,
-              int index_bits, int sms, const std::string& forced) {
+              int index_bits, int sms, const std::string& forced, int spread) {
   const Dtype type = dtype_named(dtype);
   return describe(plan_sort({type, rows, n, values, indices, index_bits, 0, dtype_bytes(type) * 8,
-                             sms, algo_named(forced)}));
+                             sms, algo_named(forced), false, -1, -1, spread}));
 }
 
 py::dict segments(const std::string& dtype, int64_t n, int64_t count) {
@@ -72,7 +75,7 @@ py::array_t<uint64_t> code(const py::array_t<uint64_t>& bits, const std::string&
 void bind_sort(py::module_& m) {
   m.def("plan_sort", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"),
         py::arg("values") = true, py::arg("indices") = true, py::arg("index_bits") = 64,
-        py::arg("sms") = 132, py::arg("forced") = "automatic");
+        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("spread") = 0);
   m.def("plan_segments", &segments, py::arg("dtype"), py::arg("n"), py::arg("segments"));
   m.def("sort_code", [](const py::array_t<uint64_t>& bits, const std::string& dtype,
                         bool descending, bool lossless, bool decode) {

@@ -83,6 +83,27 @@ def test_long_rows_are_sorted_in_parts_or_by_codes(native: ModuleType, problem: 
     assert 1 <= plan["chunks"] <= n
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(300_000, 2**27), st.booleans(), st.sampled_from([1, 132]))
+def test_one_long_row_by_buckets(native: ModuleType, n: int, indices: bool, sms: int) -> None:
+    """Where it is asked for: windows hold buckets, and tables have room for all that there may be."""
+    plan = native.plan_sort("float32", 1, n, indices=indices, sms=sms, spread=-1)
+    if n > 1700 * 65_536:
+        assert plan["spread_bits"] == 0
+        return
+    bits, low = plan["spread_bits"], plan["spread_low"]
+    assert 10 <= bits <= 16 and n >> bits <= 1700
+    assert low == (0 if bits == 10 else bits // 2) and bits - low <= (10 if low == 0 else 8)
+    assert plan["samples"] <= n and plan["samples"] % 1024 == 0
+    assert plan["parts"] == plan["code_passes"] == 0
+    tiles, windows = plan["tiles"] + 256, n // 2048 + 2  # the smallest windows; one partial tile a group
+    assert plan["spread_tiles_at"] % 8 == 0
+    assert plan["spread_windows_at"] - plan["spread_tiles_at"] >= tiles * 8
+    assert plan["spread_crowded_at"] - plan["spread_windows_at"] >= windows * 4
+    assert plan["codes_at"] - plan["spread_crowded_at"] >= windows * 4
+    assert plan["workspace"] <= 1.05 * n * (8 if indices else 4) + 1_000_000
+
+
 @pytest.mark.parametrize("dtype, record", [("float32", 8), ("int64", 12)])
 def test_second_buffer_and_five_percent(native: ModuleType, dtype: str, record: int) -> None:
     for n in (10**7, 10**8, 4 * 10**8):

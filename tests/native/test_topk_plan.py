@@ -18,6 +18,7 @@ ALGORITHMS = (
     "count_row",
     "warp_row",
     "cluster_row",
+    "part_row",
 )
 SMEM = 227 * 1024  # most that a block may ask for on sm_90; 99 KiB on sm_86 and sm_120
 GRID = 2**31 - 1
@@ -35,8 +36,12 @@ def problems(draw: st.DrawFn) -> dict:
 
 
 @settings(max_examples=500, deadline=None)
-@given(problems(), st.sampled_from(ALGORITHMS))
-def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict, forced: str) -> None:
+@given(problems(), st.sampled_from(ALGORITHMS), st.booleans())
+def test_plan_is_launchable_and_covers_the_row(
+    native: ModuleType, problem: dict, forced: str, vectors: bool
+) -> None:
+    whole = problem["n"] * native.dtype_bytes(problem["dtype"]) % 16 == 0
+    problem["vectors"] = vectors and whole and problem["dtype"] in ("float16", "bfloat16", "float32")
     plan = native.plan_topk(**problem, forced=forced)
     assert plan["algo"] in ALGORITHMS[1:]
     assert 1 <= plan["grid"] <= GRID
@@ -64,6 +69,12 @@ def test_plan_is_launchable_and_covers_the_row(native: ModuleType, problem: dict
         assert plan["splits"] in (1, 2, 4, 8) and plan["grid"] == problem["rows"] * plan["splits"]
         assert vectors <= plan["splits"] * plan["threads"] * (8 if plan["splits"] == 1 else 16)
         assert problem["k"] <= 96 and plan["workspace"] == 0
+    if plan["algo"] == "part_row":  # parts cover the row, and one block takes all that they hand over
+        splits, chunk = plan["splits"], plan["chunk"]
+        assert (splits - 1) * chunk < problem["n"] <= splits * chunk
+        assert plan["grid"] == problem["rows"] * splits <= problem["sms"]
+        assert problem["k"] <= 192 and plan["workspace"] <= problem["rows"] * 4096 * 8
+        assert splits == 1 or plan["workspace"] >= problem["rows"] * splits * problem["k"] * 8
     if native.dtype_bytes(problem["dtype"]) == 8 or problem["n"] > 2**32:
         assert plan["wide"]
     assert plan == native.plan_topk(**problem, forced=forced)
@@ -147,6 +158,17 @@ def test_sort_states_what_its_merges_move(native: ModuleType) -> None:
     assert plan["traffic"] == 3 * (10_000 * 4 + 5000 * 12 + 16 * (10_000 + 5000 + merges))
     narrow = native.plan_topk("float32", 3, 10_000, 5000, masked=True, index_bits=32)
     assert plan["traffic"] - narrow["traffic"] == 3 * 5000 * 4
+
+
+@pytest.mark.parametrize(
+    "rows, n, k, parts",
+    [(1, 10**6, 20, 131), (1, 10**7, 20, 132), (1, 10**8, 20, 132), (64, 10**6, 100, 2), (100, 50_000, 50, 1),
+     (1, 10**8, 24, 132), (1, 10**8, 25, 0), (1, 10**9, 20, 0), (64, 131_072, 2048, 0), (1, 10**5, 20, 0)],
+)  # fmt: skip
+def test_parts_of_long_rows(native: ModuleType, rows: int, n: int, k: int, parts: int) -> None:
+    plan = native.plan_topk("float32", rows, n, k, vectors=True, trial=1)
+    assert (plan["algo"] == "part_row") == (parts > 0)
+    assert parts == 0 or plan["splits"] == parts
 
 
 @pytest.mark.parametrize("rows, n, k, lanes", [(100_000, 100, 5, 1), (10**6, 256, 8, 2), (16_384, 256, 8, 4)])

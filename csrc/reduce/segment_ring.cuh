@@ -1,0 +1,145 @@
+// Short segments of float32 by warps that do not wait for each other: 32 at a time. While a warp
+// reduces them, the values of its next ones are on their way to shared memory, and the offsets of
+// those after these: otherwise it would wait for memory twice, one after the other, for every 32.
+#pragma once
+#include "reduce/async.cuh"
+#include "reduce/segment_reduce.cuh"
+
+namespace gpuprims::segmented {
+
+constexpr int kRingValues = segment_reduce_tuning::kRingValues;
+
+// 16 bytes of padding every 32 values: equal lengths would meet in few banks.
+constexpr int ring_at(int i) { return i + i / 32 * 4; }
+constexpr int kRingSlot = ring_at(kRingValues);  // values; a warp has two slots
+
+template <class Op>
+struct RingValues {
+  const float* slot;
+  int begin;
+
+  __device__ __forceinline__ typename Op::State at(const Op& op, int i, int length) const {
+    return i < length ? op.lift(slot[ring_at(begin + i)]) : op.identity();
+  }
+};
+
+// A lane's segment of a warp's 32.
+struct RingSegment {
+  int64_t begin = 0, end = -1;  // end < begin: none
+  int at = 0;                   // in the slot, of whose values none is missing where `staged`
+  bool staged = false;
+};
+
+struct SegmentRing {
+  const SegmentReduceArgs& args;
+  const SegmentReduceSpace& space;
+  float* const slots;
+
+  __device__ __forceinline__ RingSegment look(int64_t group) const {
+    RingSegment s;
+    const int64_t mine = group * 32 + threadIdx.x % 32;
+    if (mine < args.segments) {
+      s.begin = segment_offset(args.indptr, args.wide, mine);
+      s.end = segment_offset(args.indptr, args.wide, mine + 1);
+    }
+    return s;
+  }
+
+  // Asks for the values of a group whose offsets are here.
+  __device__ __forceinline__ void ask(int64_t group, RingSegment& s, int slot) const {
+    const int lane = threadIdx.x % 32;
+    const int64_t left = args.segments - group * 32;
+    const bool bad =
+        args.check && lane < left && (s.begin < 0 || s.end < s.begin || s.end > args.n);
+    if (__any_sync(~0u, bad)) {
+      if (lane == 0) atomicOr(&space.header->flag, 1);
+      s.end = -1, s.begin = 0;  // nothing of this will be kept
+    } else if (left > 0) {
+      const int64_t first = __shfl_sync(~0u, s.begin, 0);
+      const int64_t end = __shfl_sync(~0u, s.end, left < 32 ? static_cast<int>(left) - 1 : 31);
+      const int64_t low = first & ~int64_t{3};  // where a vector begins
+      s.staged = end - low <= kRingValues;
+      s.at = static_cast<int>(s.begin - low);
+      if (s.staged) {
+        const auto* const values = static_cast<const float*>(args.values) + low;
+        float* const to = slots + slot * kRingSlot;
+        const int count = static_cast<int>(end - low);
+        const int64_t room = args.n - low;
+#pragma unroll 1
+        for (int i = lane * 4; i < count; i += 128) {
+          if (i + 4 <= room) {
+            copy_async<16>(shared_place(to + ring_at(i)), values + i);
+          } else {
+#pragma unroll 1
+            for (int e = i; e < room; ++e) copy_async<4>(shared_place(to + ring_at(e)), values + e);
+          }
+        }
+      }
+    }
+    copy_commit();
+  }
+
+  static __device__ __forceinline__ SharedAt shared_place(float* at) {
+#if defined(__CUDA_ARCH__)
+    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+#else
+    return reinterpret_cast<unsigned char*>(at);
+#endif
+  }
+};
+
+template <class Op>
+__device__ __forceinline__ void reduce_ring_group(const SegmentReduceArgs& args, const Op& op,
+                                                  const SegmentReducePlan& plan,
+                                                  const SegmentReduceSpace& space, int64_t group,
+                                                  const RingSegment& s, const float* slot) {
+  const int64_t mine = group * 32 + threadIdx.x % 32, length = s.end - s.begin;
+  const bool few = length >= 0 && length <= kSegmentFew<Op> && (s.staged || length == 0);
+  const RingValues<Op> source{slot, s.at};
+  const int count = few ? static_cast<int>(length) : 0;
+  typename Op::State state;
+  if (__any_sync(~0u, count > kSegmentFew<Op> / 2)) {
+    state = reduce_few_by<4, kSegmentFew<Op>>(op, source, count);
+  } else {
+    state = reduce_few_by<4, kSegmentFew<Op> / 2>(op, source, count);
+    state = op.combine(state, op.identity());  // as the other half of the slots would
+  }
+  if (few) put_segment(args, op, mine, state, length);
+  const bool cut = length > plan.inline_limit;
+  if (cut && !list_segment(plan, space, mine, (length + kSegmentChunk - 1) / kSegmentChunk, true))
+    atomicOr(&space.header->flag, 1);
+  // The rest by the whole warp, from where it lies.
+  for (unsigned rest = __ballot_sync(~0u, length > 0 && !few && !cut); rest; rest &= rest - 1) {
+    const int l = __ffs(static_cast<int>(rest)) - 1;
+    const int64_t begin = __shfl_sync(~0u, s.begin, l);
+    const int many = static_cast<int>(__shfl_sync(~0u, length, l));
+    const GlobalValues<Op> values{args.values, Dtype::f32, begin};
+    const auto whole = reduce_chunk(op, values, many, Dtype::f32);
+    if (threadIdx.x % 32 == 0) put_segment(args, op, group * 32 + l, whole, many);
+  }
+}
+
+// All groups of 32 segments, dealt to the grid's warps.
+template <class Op>
+__device__ __forceinline__ void reduce_ring(const SegmentReduceArgs& args, const Op& op,
+                                            const SegmentReducePlan& plan,
+                                            const SegmentReduceSpace& space, float* memory) {
+  constexpr int kWarps = segment_reduce_tuning::kThreads / 32;
+  const int64_t groups = (args.segments + 31) / 32, step = int64_t{gridDim.x} * kWarps;
+  int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const SegmentRing ring{args, space, memory + threadIdx.x / 32 * 2 * kRingSlot};
+  RingSegment now = ring.look(group), next = ring.look(group + step);
+  ring.ask(group, now, 0);
+#pragma unroll 1
+  for (int slot = 0; group < groups; group += step, slot ^= 1) {
+    RingSegment later = ring.look(group + 2 * step);
+    ring.ask(group + step, next, slot ^ 1);
+    copy_wait<1>();
+    __syncwarp();
+    reduce_ring_group(args, op, plan, space, group, now, ring.slots + slot * kRingSlot);
+    __syncwarp();  // before others are asked for, into this slot
+    now = next, next = later;
+  }
+}
+
+}  // namespace gpuprims::segmented
