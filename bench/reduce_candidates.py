@@ -49,7 +49,7 @@ def call_of(args: dict[str, Any]) -> Callable[[], Any]:
 def same(a: Any, b: Any) -> bool:
     a, b = (list(v) if isinstance(v, tuple) else [v] for v in (a, b))
     return all(
-        torch.equal(p.contiguous().view(torch.uint8), q.contiguous().view(torch.uint8))
+        torch.equal(p.reshape(-1).view(torch.uint8), q.reshape(-1).view(torch.uint8))
         for p, q in zip(a, b, strict=True)
     )
 

@@ -13,6 +13,7 @@ __device__ __forceinline__ bool coded(const SweepArgs& args, int64_t row) {
 
 constexpr int kLeastRise = 4;     // of a cell, of 65,536
 constexpr int kSampleItems = 16;  // a thread, at most
+constexpr uint64_t kEndCells = 192;
 
 // A power of two.
 constexpr int sample_slots(int samples) {
@@ -26,7 +27,8 @@ constexpr int sample_bytes(int samples) {
 
 // A block a row: makes the row's map, and looks whether it will do: not where many keys are equal,
 // or where cells are too coarse for the keys. Blocks from number `samplers` on clear the workspace.
-// `ends`: the map goes on for the span of the sample's keys divided by this, to both sides.
+// `ends`: the map goes on for the span of the sample's keys divided by this, to both sides; 0: for
+// kEndCells, and the sample's ends are nearly where cells end, as keys may be dense up to there.
 __global__ void __launch_bounds__(1024)
     sort_sample(const __grid_constant__ SweepArgs args, int samples, int slots, int samplers,
                 int64_t clear, int ends) {
@@ -85,14 +87,25 @@ __global__ void __launch_bounds__(1024)
       most = bounds[1][w] > most ? bounds[1][w] : most;
     }
     // Keys that the sample missed lie outside.
-    const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8),
-                   more = (most - least) / ends + 1;
-    least = least > more ? least - more : 0;
-    most = top - most > more ? most + more : top;
+    const uint64_t top = ~uint64_t{0} >> (64 - args.sort.bytes * 8);
+    if (ends) {
+      const uint64_t more = (most - least) / ends + 1;
+      least = least > more ? least - more : 0;
+      most = top - most > more ? most + more : top;
+    } else {
+      // Both ends a 32nd of a cell from where cells end.
+      constexpr uint64_t kInner = (kCodeCells - 2 * kEndCells) * 16 - 1;
+      const uint64_t cell = (most - least) * 16 / kInner + 1;
+      const uint64_t begin = least > cell / 32 ? least - cell / 32 : 0, before = begin / cell;
+      least = before ? begin - (before < kEndCells ? before : kEndCells) * cell : 0;
+      most = least + kCodeCells * cell - 1;
+      if (most - least > top) most = top;
+    }
     const Coder::Map map = Coder::map_of(least, most);
     const Coder coder(cells, map);
     uint32_t equal = 0;
-#pragma unroll
+    // Little code: one block runs it once, and waits for what is not in a cache.
+#pragma unroll 2
     for (int i = 0; i < kSampleItems; ++i) {
       if (i * threads >= samples) break;
       if (i * threads + t >= samples) continue;
@@ -136,7 +149,7 @@ __global__ void __launch_bounds__(1024)
     }
     __syncthreads();
     const int fine = __clz(samples) + 3;  // four samples a bin, or more
-#pragma unroll
+#pragma unroll 2
     for (int i = 0; i < kSampleItems; ++i) {
       if (i * threads >= samples) break;
       if (i * threads + t < samples) atomicAdd(bins + (coder.of(keys[i]) >> fine), 1u);
@@ -145,7 +158,8 @@ __global__ void __launch_bounds__(1024)
     uint32_t most_in_bin = 0;
     for (int i = t; i < slots / 4; i += threads)
       most_in_bin = bins[i] > most_in_bin ? bins[i] : most_in_bin;
-    if (most_in_bin > (samples * 4u >> (32 - fine))) crowded = 1;
+    // Buckets are counted before anything is moved: there the limit spares counting in vain.
+    if (most_in_bin > (samples * (ends ? 4u : 8u) >> (32 - fine))) crowded = 1;
     __syncthreads();
     if (t > 0) continue;
     // Keys that sixteen others are equal to make this many pairs in a sample.

@@ -32,11 +32,11 @@ const SortAlgo kForcedAlgo = [] {
   return SortAlgo::automatic;
 }();
 
-// GPUPRIMS_SORT_SPREAD: bits of the codes that one long row of 4-byte keys is sorted in buckets by;
-// -1: as fits. Read at every call, so that both ways can be timed in turns.
+// GPUPRIMS_SORT_SPREAD: bits of the codes that one long row of 4-byte keys is sorted in buckets by,
+// 0 for none. Read at every call, so that tests can compare both ways.
 int spread_bits() {
   const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
-  return set ? std::atoi(set) : 0;
+  return set ? std::atoi(set) : -1;
 }
 
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }

@@ -10,7 +10,7 @@ namespace {
 // As csrc/sort/cuda.cpp reads it.
 int spread_bits() {
   const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
-  return set ? std::atoi(set) : 0;
+  return set ? std::atoi(set) : -1;
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ constexpr int64_t kPartSize = 1024 * kPartItems;
 constexpr int64_t kSplitSamples = 8192;  // of a row, which say where it is parted
 constexpr int64_t kParted = 1'500'000;   // the fewest elements for parts
 // Rows by buckets (spread.cuh): at most 2^16 of them, of so many records on average.
-constexpr int64_t kSpreadRow = 300'000, kSpreadBucket = 1700;
+constexpr int64_t kSpreadRow = 1'500'000, kSpreadBucket = 1700;
 constexpr int64_t kSpreadMost = kSpreadBucket << 16;
-constexpr int64_t kSpreadSamples = 4096;  // at least
+constexpr int64_t kSpreadSamples = 6144;  // at least
 constexpr int kSpreadOnce = 10;           // the most bits of a code that one pass does
 constexpr int kSettleItems = 16;          // of a window of buckets, with as many threads
 constexpr int kSettleLog = 13;            // ... which has room for 2^13 records
@@ -78,8 +78,7 @@ struct SortProblem {
   bool in_place = false;  // keys alone, whose output is their input
   int code_bits = -1;     // of the codes that long rows are sorted by; 0: none; -1: as fits
   int parts = -1;         // that rows are sorted in; 0: none; -1: as fits
-  int spread = 0;         // bits of codes that one long row is sorted in buckets by; 0: none; -1:
-                          // as fits
+  int spread = -1;        // of the codes that one long row is sorted in buckets by; likewise
 };
 
 struct SortPlan {
@@ -201,7 +200,7 @@ inline void plan_parts(SortPlan& plan, const SortProblem& p, int64_t rows) {
 // Whether a row is sorted by buckets, and by how many bits of codes.
 inline void plan_spread(SortPlan& plan, const SortProblem& p, int64_t rows) {
   namespace t = sort_tuning;
-  if (p.spread == 0 || rows != 1 || dtype_bytes(p.dtype) != 4 || p.in_place || p.begin_bit != 0 ||
+  if (p.spread == 0 || rows != 1 || dtype_bytes(p.dtype) != 4 || !p.indices || p.begin_bit != 0 ||
       p.end_bit != 32 || p.n < t::kSpreadSamples || p.n > t::kSpreadMost ||
       (p.spread < 0 && p.n < t::kSpreadRow))
     return;
@@ -212,7 +211,7 @@ inline void plan_spread(SortPlan& plan, const SortProblem& p, int64_t rows) {
   plan.spread_grid = int64_t{t::kBlocksPerSm} * p.sms;
   plan.sample_threads = 1024;
   plan.samples =
-      static_cast<int>(std::clamp<int64_t>(p.n / 128, t::kSpreadSamples, 16384) / 1024 * 1024);
+      static_cast<int>(std::clamp<int64_t>(p.n / 1024, t::kSpreadSamples, 16384) / 1024 * 1024);
 }
 
 // Rows: how many the sweep's tables have room for; tiles: of all rows.

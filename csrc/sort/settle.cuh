@@ -1,8 +1,9 @@
 // The last step of the spread: windows of whole buckets, each sorted by a block. Its records are
 // counted in bins of equal width between the least and the greatest of them, put there, and each
 // finds its place among those of its bin, one or two on average. A bin is a range of (key, index)
-// taken as one number, so that equal keys spread as well as others. Windows whose records crowd in
-// few bins are sorted digit by digit.
+// taken as one number, so that equal keys spread as well as others; or a range of values, where
+// floats span binades, as around zero. Windows whose records crowd in few bins are sorted digit by
+// digit.
 #pragma once
 #include <algorithm>
 
@@ -15,7 +16,6 @@ constexpr int kSettleItems = sort_tuning::kSettleItems;
 // An odd number of four words a thread: 16-byte accesses without bank conflicts.
 constexpr int kBinsEach = 12, kBins = kThreads * kBinsEach;
 
-template <class Record>
 struct SettleMemory {
   using T = Tile<kThreads, kSettleItems>;
   static constexpr int kSize = T::kSize;
@@ -27,7 +27,55 @@ struct SettleMemory {
   static constexpr int kBytes = kTable + kBins * 4;
 };
 
-// A window's map of records to bins; it never falls as records rise.
+__device__ __forceinline__ uint32_t kept(uint32_t value) {
+  return static_cast<uint32_t>(opaque(static_cast<int>(value)));
+}
+
+// Where a window's results go; keys of 4 bytes back to elements in few instructions.
+struct SettledRow {
+  uint32_t* const values;
+  void* const indices;
+  const uint32_t* const input;
+  const uint32_t sign;
+  const bool wide, floats;
+  const uint32_t turn;
+  // Opaque, or they would be computed anew for every record.
+  const uint32_t more, negative, zero, nan;
+
+  __device__ __forceinline__ explicit SettledRow(const SortArgs& args)
+      : values(static_cast<uint32_t*>(args.values)),
+        indices(args.indices),
+        input(static_cast<const uint32_t*>(args.input)),
+        sign(args.order32.sign),
+        wide(args.wide_index),
+        floats(args.order32.float_mask != 0),
+        turn(args.order32.invert),
+        more(kept(args.order32.lossless ? args.order32.nans : 0)),
+        negative(kept(args.order32.sign | args.order32.float_mask)),
+        zero(kept(args.order32.sign ^ args.order32.invert)),
+        nan(kept(~args.order32.invert)) {}
+
+  __device__ __forceinline__ uint32_t decode(uint32_t key) const {
+    const uint32_t bits = (key ^ turn) + more;
+    return bits ^ (static_cast<int32_t>(bits) < 0 ? sign : negative);
+  }
+  // kPlain: values and wide indices are wanted.
+  template <bool kPlain>
+  __device__ __forceinline__ void put(uint32_t place, Record record) const {
+    const uint32_t key = key_of(record), index = static_cast<uint32_t>(record);
+    if (kPlain || values) values[place] = decode(key);
+    if (kPlain || wide)
+      static_cast<int64_t*>(indices)[place] = index;
+    else
+      static_cast<int32_t*>(indices)[place] = static_cast<int32_t>(index);
+    // Keys that do not tell all bits. Integers have none; two may be fetched.
+    if ((key == zero || key == nan) && (kPlain || values)) values[place] = input[index];
+  }
+};
+
+// A window's map of records to bins; it never falls as records rise. In four words: this one, or
+// ValueMap where `up` is kByValue.
+constexpr uint32_t kByValue = 32;
 struct BinMap {
   uint32_t least, scale;
   int up, index_up;
@@ -39,7 +87,7 @@ struct BinMap {
     const float span = (static_cast<float>(range) + 1) * static_cast<float>(1u << up);
     scale = static_cast<uint32_t>(kBins * (4294967296.0f * 0.99999f) / span);
   }
-  __device__ __forceinline__ explicit BinMap(const uint4& told)
+  __device__ __forceinline__ BinMap(const uint4& told, const SettledRow&)
       : least(told.x),
         scale(told.y),
         up(static_cast<int>(told.z)),
@@ -47,13 +95,41 @@ struct BinMap {
   __device__ __forceinline__ uint4 words() const {
     return make_uint4(least, scale, static_cast<uint32_t>(up), static_cast<uint32_t>(index_up));
   }
-
-  __device__ __forceinline__ uint32_t of(uint32_t key) const {
-    return __umulhi((key - least) << up, scale);
+  // The same map, by which bins are computed anew: registers are few.
+  __device__ __forceinline__ BinMap again() const {
+    BinMap other = *this;
+    other.up = opaque(up);
+    return other;
   }
-  __device__ __forceinline__ uint32_t of(uint64_t record) const {
+  __device__ __forceinline__ uint32_t of(Record record) const {
     const uint32_t index = static_cast<uint32_t>(record) << index_up;
     return __umulhi(__funnelshift_l(index, key_of(record) - least, up), scale);
+  }
+};
+
+struct ValueMap {
+  const SettledRow& row;
+  float first, scale;
+
+  __device__ __forceinline__ ValueMap(const uint4& told, const SettledRow& row) : row(row) {
+    first = __uint_as_float(told.x), scale = __uint_as_float(told.y);
+  }
+  // The words of a window's map, if values spread its keys better than their bits.
+  static __device__ __forceinline__ bool words(uint4& told, uint32_t least, uint32_t most,
+                                               const SettledRow& row) {
+    constexpr uint32_t kBinade = 1u << 23;
+    if (!row.floats || most - least < 2 * kBinade) return false;
+    const float first = __uint_as_float(row.decode(least));
+    const float span = __uint_as_float(row.decode(most)) - first;  // negative where values fall
+    const float scale = kBins * 0.9999f / span;
+    if (!(fabsf(scale) < INFINITY && scale != 0)) return false;
+    told = make_uint4(__float_as_uint(first), __float_as_uint(scale), kByValue, 0);
+    return true;
+  }
+  __device__ __forceinline__ ValueMap again() const { return *this; }
+  __device__ __forceinline__ uint32_t of(Record record) const {
+    const float value = __uint_as_float(row.decode(key_of(record)));
+    return static_cast<uint32_t>((value - first) * scale);
   }
 };
 
@@ -86,61 +162,12 @@ __device__ __forceinline__ bool start_bins(uint32_t* table, int count, uint32_t*
   return work > 64 + kWork * static_cast<uint32_t>(count) / 16;  // a sixteenth of all in few bins
 }
 
-__device__ __forceinline__ uint32_t kept(uint32_t value) {
-  return static_cast<uint32_t>(opaque(static_cast<int>(value)));
-}
-
-// Where a window's results go; keys of 4 bytes back to elements in few instructions.
-struct SettledRow {
-  uint32_t* const values;
-  void* const indices;
-  const uint32_t* const input;
-  const uint32_t sign;
-  const bool wide;
-  const uint32_t turn;
-  // Opaque, or they would be computed anew for every record.
-  const uint32_t more, negative, zero, nan;
-
-  __device__ __forceinline__ explicit SettledRow(const SortArgs& args)
-      : values(static_cast<uint32_t*>(args.values)),
-        indices(args.indices),
-        input(static_cast<const uint32_t*>(args.input)),
-        sign(args.order32.sign),
-        wide(args.wide_index),
-        turn(args.order32.invert),
-        more(kept(args.order32.lossless ? args.order32.nans : 0)),
-        negative(kept(args.order32.sign | args.order32.float_mask)),
-        zero(kept(args.order32.sign ^ args.order32.invert)),
-        nan(kept(~args.order32.invert)) {}
-
-  __device__ __forceinline__ uint32_t decode(uint32_t key) const {
-    const uint32_t bits = (key ^ turn) + more;
-    return bits ^ (static_cast<int32_t>(bits) < 0 ? sign : negative);
-  }
-  // kPlain: values and wide indices are wanted.
-  template <bool kPlain, class Record>
-  __device__ __forceinline__ void put(uint32_t place, Record record) const {
-    const uint32_t key = key_of(record), index = static_cast<uint32_t>(record);
-    if (kPlain || values) values[place] = decode(key);
-    if constexpr (sizeof(Record) == 8) {
-      if (kPlain || (indices && wide))
-        static_cast<int64_t*>(indices)[place] = index;
-      else if (indices)
-        static_cast<int32_t*>(indices)[place] = static_cast<int32_t>(index);
-      // Keys that do not tell all bits. Integers have none; two may be fetched.
-      if ((key == zero || key == nan) && (kPlain || values)) values[place] = input[index];
-    }
-  }
-};
-
 // Sorts and writes a window whose records crowd in bins, digit by digit; out of the way.
-template <class Record>
 __device__ __noinline__ void settle_by_digits(const SweepArgs& args, uint32_t begin, int count) {
-  using T = typename SettleMemory<Record>::T;
-  using Word = std::conditional_t<sizeof(Record) == 8, uint64_t, uint32_t>;
+  using T = SettleMemory::T;
   __shared__ unsigned long long ones, zeros;
   const T tile(dynamic_memory, sizeof(Record));
-  Record* const stage = tile.template waiting<Record>();
+  Record* const stage = tile.waiting<Record>();
   const Record* const from = static_cast<const Record*>(args.space.keys[0]) + begin;
   if (threadIdx.x == 0) ones = zeros = 0;
   __syncthreads();
@@ -155,8 +182,8 @@ __device__ __noinline__ void settle_by_digits(const SweepArgs& args, uint32_t be
   const uint64_t differ = ones & zeros;
   for (int low = 0; low < static_cast<int>(sizeof(Record)) * 8 && differ >> low; low += 8) {
     low = 63 - __clzll((differ >> low & -(differ >> low)) << low);
-    typename T::Ranks rank;
-    Word words[kSettleItems];
+    T::Ranks rank;
+    Record words[kSettleItems];
 #pragma unroll
     for (int i = 0; i < kSettleItems; ++i) words[i] = stage[T::place(i)];
     tile.rank(rank, words, count, Digit{low, 255}, false, [](int, uint32_t) {});
@@ -180,23 +207,21 @@ __device__ __forceinline__ void rows(int count, const Body& body) {
   }
 }
 
-template <class Record>
 __device__ __forceinline__ void count_less(uint32_t& rank, Record other, Record mine) {
 #ifdef __CUDA_ARCH__  // an addition under a predicate, where the compiler would choose between sums
-  if constexpr (sizeof(Record) == 8)
-    asm("{.reg .pred p;\n\tsetp.lt.u64 p, %1, %2;\n\t@p add.u32 %0, %0, 1;}"
-        : "+r"(rank)
-        : "l"(other), "l"(mine));
-  else
+  asm("{.reg .pred p;\n\tsetp.lt.u64 p, %1, %2;\n\t@p add.u32 %0, %0, 1;}"
+      : "+r"(rank)
+      : "l"(other), "l"(mine));
+#else
+  rank += other < mine;
 #endif
-    rank += other < mine;
 }
 
 // Each record of a window finds its place among those of its bin.
-template <bool kPlain, class Record>
+template <bool kPlain, class Map>
 __device__ __forceinline__ void write_window(const Record* stage, const uint32_t* table,
-                                             const BinMap& map, const SettledRow& to,
-                                             uint32_t begin, int count) {
+                                             const Map& map, const SettledRow& to, uint32_t begin,
+                                             int count) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads) {
     const Record mine = stage[i];
@@ -207,11 +232,8 @@ __device__ __forceinline__ void write_window(const Record* stage, const uint32_t
       const Record* const end = other + size;
 #pragma unroll 1
       do {  // two at a time: those behind are greater
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-          count_less(place, other[s], mine);
-          if constexpr (sizeof(Record) == 4) place += other[s] == mine && other + s < stage + i;
-        }
+        count_less(place, other[0], mine);
+        count_less(place, other[1], mine);
         other += 2;
       } while (other < end);
     }
@@ -219,11 +241,9 @@ __device__ __forceinline__ void write_window(const Record* stage, const uint32_t
   }
 }
 
-template <class Record>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_settle(const __grid_constant__ SweepArgs args, int index_up) {
-  using M = SettleMemory<Record>;
-  constexpr bool kIndex = sizeof(Record) == 8;
+  using M = SettleMemory;
   __shared__ uint32_t sums[kThreads / 32], ends[2][kThreads / 32];
   __shared__ uint4 told;
   Record* const stage = reinterpret_cast<Record*>(dynamic_memory);
@@ -234,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   if (!space.state->fits) return;
   const uint32_t windows = space.state->windows;
   const Record* const from = static_cast<const Record*>(args.space.keys[0]);
-  const bool plain = kIndex && args.sort.values && args.sort.wide_index;
+  const bool plain = args.sort.values && args.sort.wide_index;
   Record record[kSettleItems];
   // Behind the window's end its last record stands for those that are not there.
   const auto load = [&](uint32_t begin, int count) {
@@ -267,31 +287,11 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   const auto tell = [&](int turn) {
     if (t == 0) begins[turn] = ahead, counts[turn] = static_cast<int>(behind - ahead);
   };
-  find(window);
-  tell(0);
-  __syncthreads();
-  load(begins[0], counts[0]);
-  for (int turn = 0; window < windows; turn ^= 1) {  // some windows have no records
-    find(window + gridDim.x);
+  // Sorts and writes the window that is in registers, whose map is told, and loads the next one.
+  const auto settle = [&]<class Map>(std::type_identity<Map>, int turn) {
     int count = counts[turn];
-    uint32_t least = ~0u, most = 0;
-    rows(count, [&](int i) {
-      const uint32_t key = key_of(record[i]);
-      least = key < least ? key : least, most = key > most ? key : most;
-    });
-    least = __reduce_min_sync(~0u, least), most = __reduce_max_sync(~0u, most);
-    if (lane == 0) ends[0][warp] = least, ends[1][warp] = most;
-    __syncthreads();  // the window before this one has been written
-    if (warp == 0) {
-      least = __reduce_min_sync(~0u, ends[0][lane % (kThreads / 32)]);
-      most = __reduce_max_sync(~0u, ends[1][lane % (kThreads / 32)]);
-      if (lane == 0) told = BinMap(least, most, index_up).words();
-    }
-#pragma unroll
-    for (int v = 0; v < kBinsEach / 4; ++v)
-      reinterpret_cast<uint4*>(table)[v * kThreads + t] = make_uint4(0, 0, 0, 0);
-    __syncthreads();
-    const BinMap map(told);
+    const SettledRow row(args.sort);
+    const Map map(told, row);
     // A record's number among those of its bin, four a word: bins of more than 255 are crowded.
     uint32_t numbers[kSettleItems / 4] = {};
     rows(count, [&](int i) {
@@ -302,8 +302,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     const bool crowded = __syncthreads_or(start_bins(table, count, sums));
     count = counts[turn];
     if (!crowded) {
-      BinMap again = map;  // bins are computed anew: registers are few
-      again.up = opaque(map.up);
+      const Map again = map.again();
       rows(count, [&](int i) {
         const uint32_t slot =
             (table[again.of(record[i])] & 0xffff) + (numbers[i / 4] >> (i % 4 * 8) & 255);
@@ -318,19 +317,50 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     tell(turn ^ 1);
     __syncthreads();
     load(begins[turn ^ 1], counts[turn ^ 1]);  // while this one is written
-    if (crowded) continue;
+    if (crowded) return;
     count = counts[turn];
     const SettledRow to(args.sort);
     if (plain)
       write_window<true>(stage, table, map, to, begins[turn], count);
     else
       write_window<false>(stage, table, map, to, begins[turn], count);
+  };
+  find(window);
+  tell(0);
+  __syncthreads();
+  load(begins[0], counts[0]);
+  for (int turn = 0; window < windows; turn ^= 1) {  // some windows have no records
+    find(window + gridDim.x);
+    uint32_t least = ~0u, most = 0;
+    rows(counts[turn], [&](int i) {
+      const uint32_t key = key_of(record[i]);
+      least = key < least ? key : least, most = key > most ? key : most;
+    });
+    least = __reduce_min_sync(~0u, least), most = __reduce_max_sync(~0u, most);
+    if (lane == 0) ends[0][warp] = least, ends[1][warp] = most;
+    __syncthreads();  // the window before this one has been written
+    if (warp == 0) {
+      least = __reduce_min_sync(~0u, ends[0][lane % (kThreads / 32)]);
+      most = __reduce_max_sync(~0u, ends[1][lane % (kThreads / 32)]);
+      uint4 words;
+      if (!ValueMap::words(words, least, most, SettledRow(args.sort)))
+        words = BinMap(least, most, index_up).words();
+      if (lane == 0) told = words;
+    }
+#pragma unroll
+    for (int v = 0; v < kBinsEach / 4; ++v)
+      reinterpret_cast<uint4*>(table)[v * kThreads + t] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    if (told.z == kByValue)
+      settle(std::type_identity<ValueMap>{}, turn);
+    else
+      settle(std::type_identity<BinMap>{}, turn);
   }
   for (window = blockIdx.x; window < windows; window += gridDim.x) {
     __syncthreads();
     if (!__ldcg(space.crowded + window)) continue;
     const uint32_t begin = space.windows[window];
-    settle_by_digits<Record>(args, begin, static_cast<int>(space.windows[window + 1] - begin));
+    settle_by_digits(args, begin, static_cast<int>(space.windows[window + 1] - begin));
   }
 }
 

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kSpreadCountThreads)
     const int64_t n = args.sort.n, each = (n + gridDim.x - 1) / gridDim.x;
     const int64_t begin = each * blockIdx.x, stop = begin + each < n ? begin + each : n;
     Trend trend;
-    const auto encode = [&](uint32_t bits) { return elements.key(bits); };
+    const auto encode = [&](uint32_t element) { return elements.key(element); };
     const auto count = [&](uint32_t key) {
       const uint32_t code = coder.of(key) >> (32 - bits);
       atomicAdd(counts + code / 2, 1u << (code % 2 * 16));
@@ -142,7 +142,6 @@ __global__ void __launch_bounds__(kSpreadCountThreads)
   plan_buckets(args, bits, low, tile);
 }
 
-template <class Record>
 cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream) {
   const int bits = plan.spread_bits, low = plan.spread_low;
   const int sms =
@@ -151,28 +150,26 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
   shape.smem = (1 << bits) * 2 + kCodeCells * 4;
   shape.dependent = true;
   if (const auto code =
-          launch(sort_spread_count, shape, stream, args, bits, low, SpreadMemory<Record>::kSize))
+          launch(sort_spread_count, shape, stream, args, bits, low, SpreadMemory::kSize))
     return code;
   shape.grid = dim3(static_cast<unsigned>(plan.spread_grid));
   shape.block = dim3(kThreads);
-  shape.smem = SpreadMemory<Record>::kBytes;
+  shape.smem = SpreadMemory::kBytes;
   for (int pass = 0; pass < (low > 0 ? 2 : 1); ++pass)
-    if (const auto code = launch(sort_spread<Record>, shape, stream, args, pass, bits, low))
+    if (const auto code = launch(sort_spread, shape, stream, args, pass, bits, low))
       return code;
-  shape.smem = SettleMemory<Record>::kBytes;
+  shape.smem = SettleMemory::kBytes;
   const int index_up = __builtin_clz(static_cast<unsigned>(args.sort.n - 1));
-  return launch(sort_settle<Record>, shape, stream, args, index_up);
+  return launch(sort_settle, shape, stream, args, index_up);
 }
 
 }  // namespace
 
 cudaError_t launch_sort_spread(const SortArgs& sort, const SortPlan& plan, const SweepSpace& space,
                                cudaStream_t stream) {
-  // An eighth of the span: the sample's ends leave n / 16,384 keys outside on average, and the
-  // first and the last code are to hold them.
-  if (const auto code = launch_sort_sample(sort, plan, space, 8, stream)) return code;
+  if (const auto code = launch_sort_sample(sort, plan, space, 0, stream)) return code;
   const SweepArgs args{sort, space};
-  return plan.packed ? run<uint64_t>(args, plan, stream) : run<uint32_t>(args, plan, stream);
+  return run(args, plan, stream);
 }
 
 }  // namespace gpuprims

@@ -9,18 +9,18 @@ namespace {
 
 constexpr int kSpreadDigits = 1 << sort_tuning::kSpreadOnce;
 
-// Records are (32-bit key, 32-bit index), or keys alone.
-template <class Record>
+// (32-bit key, 32-bit index)
+using Record = uint64_t;
 __device__ __forceinline__ uint32_t key_of(Record record) {
-  return static_cast<uint32_t>(record >> (sizeof(Record) * 8 - 32));
+  return static_cast<uint32_t>(record >> 32);
 }
 
-template <class Record>
 struct SpreadMemory {
   static constexpr int kItems = sort_tuning::sweep_items(sizeof(Record)), kSize = kThreads * kItems;
   static constexpr int kTables = kSize * sizeof(Record);  // two in turns
   static constexpr int kOffsets = kTables + 2 * kSpreadDigits * 4;
-  static constexpr int kCells = kOffsets + kSpreadDigits * 4;
+  static constexpr int kDigitsAt = kOffsets + kSpreadDigits * 4;  // of the staged records
+  static constexpr int kCells = kDigitsAt + kSize * 2;
   static constexpr int kBytes = kCells + kCodeCells * 4;
 };
 
@@ -39,9 +39,8 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t own, uint32_t* sums) {
 }
 
 // Where a pass reads tiles and what it takes for a digit.
-template <class Record>
 struct SpreadPass {
-  using M = SpreadMemory<Record>;
+  using M = SpreadMemory;
   const SweepArgs& args;
   const bool first;
   const int bits, low;
@@ -93,15 +92,14 @@ struct SpreadPass {
   }
 };
 
-template <class Record>
 __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     sort_spread(const __grid_constant__ SweepArgs args, int number, int bits, int low) {
-  using M = SpreadMemory<Record>;
-  constexpr bool kIndex = sizeof(Record) == 8;
+  using M = SpreadMemory;
   __shared__ uint32_t sums[kThreads / 32];
   Record* const stage = reinterpret_cast<Record*>(dynamic_memory);
   uint32_t* const tables = reinterpret_cast<uint32_t*>(dynamic_memory + M::kTables);
   uint32_t* const offsets = reinterpret_cast<uint32_t*>(dynamic_memory + M::kOffsets);
+  uint16_t* const digits = reinterpret_cast<uint16_t*>(dynamic_memory + M::kDigitsAt);
   uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory + M::kCells);
   const int t = threadIdx.x;
   static_assert(kSpreadDigits == 2 * kThreads);
@@ -111,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   load_cells(cells, *args.space.codes, kThreads);
   const Coder coder(cells, *args.space.codes);
   const Elements<uint32_t> elements{args.sort};
-  const SpreadPass<Record> pass{args, number == 0, bits, low};
+  const SpreadPass pass{args, number == 0, bits, low};
   Record* const to = pass.to();
   Record record[M::kItems];
   uint32_t at = blockIdx.x;
@@ -129,8 +127,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       uint32_t key = key_of(record[i]);
       if (pass.first) {
         key = elements.key(static_cast<uint32_t>(record[i]));
-        record[i] = key;
-        if constexpr (kIndex) record[i] = uint64_t{key} << 32;
+        record[i] = Record{key} << 32;
       }
       const uint32_t digit = pass.digit(coder.of(key));
       where[i] = digit << 16 | atomicAdd(table + digit, i * kThreads < left ? 1u : 0u);
@@ -148,27 +145,29 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < M::kItems; ++i) {
-      Record one_record = record[i];
-      if constexpr (kIndex)  // its digit and its place in the tile, until it is written
-        if (pass.first) one_record |= (where[i] & 0xffff0000) | (i * kThreads + t);
+      Record mine = record[i];
+      // Its digit and its place in the tile, until it is written.
+      if (pass.first) mine |= (where[i] & 0xffff0000) | (i * kThreads + t);
       const uint32_t slot = table[where[i] >> 16] + (where[i] & 0xffff);
-      if (i * kThreads < left) stage[slot] = one_record;
+      if (i * kThreads >= left) continue;
+      stage[slot] = mine;
+      if (!pass.first) digits[slot] = static_cast<uint16_t>(where[i] >> 16);
     }
     offsets[2 * t] = to_one - before, offsets[2 * t + 1] = to_other - before - one;
     pass.load(record, next);
     __syncthreads();
+    if (pass.first) {
 #pragma unroll 2
-    for (int i = t; i < tile.count; i += kThreads) {
-      Record one_record = stage[i];
-      uint32_t digit;
-      if (kIndex && pass.first) {
-        const uint32_t lower = static_cast<uint32_t>(one_record);
-        digit = lower >> 16;
-        one_record = one_record >> 16 >> 16 << 16 << 16 | (tile.begin + (lower & 0xffff));
-      } else {
-        digit = pass.digit(coder.of(key_of(one_record)));
+      for (int i = t; i < tile.count; i += kThreads) {
+        const Record mine = stage[i];
+        const uint32_t lower = static_cast<uint32_t>(mine);
+        to[offsets[lower >> 16] + static_cast<uint32_t>(i)] =
+            mine >> 32 << 32 | (tile.begin + (lower & 0xffff));
       }
-      to[offsets[digit] + static_cast<uint32_t>(i)] = one_record;
+    } else {
+#pragma unroll 2
+      for (int i = t; i < tile.count; i += kThreads)
+        to[offsets[digits[i]] + static_cast<uint32_t>(i)] = stage[i];
     }
     tile = next;
   }

@@ -320,6 +320,11 @@ inline float __uint_as_float(unsigned bits) {
   std::memcpy(&value, &bits, 4);
   return value;
 }
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 inline int __float_as_int(float value) {
   int bits;
   std::memcpy(&bits, &value, 4);

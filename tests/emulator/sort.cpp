@@ -269,7 +269,7 @@ void check_spread(unsigned seed) {
                       .spread = bits,
                       .forced = sweep});
       check<uint32_t>(Dtype::u32, 1, n, data, seed,
-                      {.descending = falling, .indices = false, .spread = bits, .forced = sweep});
+                      {.descending = falling, .spread = bits, .forced = sweep});
     }
 }
 

@@ -75,7 +75,7 @@ py::array_t<uint64_t> code(const py::array_t<uint64_t>& bits, const std::string&
 void bind_sort(py::module_& m) {
   m.def("plan_sort", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"),
         py::arg("values") = true, py::arg("indices") = true, py::arg("index_bits") = 64,
-        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("spread") = 0);
+        py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("spread") = -1);
   m.def("plan_segments", &segments, py::arg("dtype"), py::arg("n"), py::arg("segments"));
   m.def("sort_code", [](const py::array_t<uint64_t>& bits, const std::string& dtype,
                         bool descending, bool lossless, bool decode) {

@@ -84,11 +84,12 @@ def test_long_rows_are_sorted_in_parts_or_by_codes(native: ModuleType, problem: 
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(300_000, 2**27), st.booleans(), st.sampled_from([1, 132]))
+@given(st.integers(1_500_000, 2**27), st.booleans(), st.sampled_from([1, 132]))
 def test_one_long_row_by_buckets(native: ModuleType, n: int, indices: bool, sms: int) -> None:
-    """Where it is asked for: windows hold buckets, and tables have room for all that there may be."""
-    plan = native.plan_sort("float32", 1, n, indices=indices, sms=sms, spread=-1)
-    if n > 1700 * 65_536:
+    """Windows hold buckets, and tables have room for all that there may be."""
+    plan = native.plan_sort("float32", 1, n, indices=indices, sms=sms)
+    assert native.plan_sort("float32", 1, n, spread=0)["spread_bits"] == 0
+    if not indices or n > 1700 * 65_536:
         assert plan["spread_bits"] == 0
         return
     bits, low = plan["spread_bits"], plan["spread_low"]
@@ -101,7 +102,7 @@ def test_one_long_row_by_buckets(native: ModuleType, n: int, indices: bool, sms:
     assert plan["spread_windows_at"] - plan["spread_tiles_at"] >= tiles * 8
     assert plan["spread_crowded_at"] - plan["spread_windows_at"] >= windows * 4
     assert plan["codes_at"] - plan["spread_crowded_at"] >= windows * 4
-    assert plan["workspace"] <= 1.05 * n * (8 if indices else 4) + 1_000_000
+    assert plan["workspace"] <= 1.05 * n * 8 + 1_000_000
 
 
 @pytest.mark.parametrize("dtype, record", [("float32", 8), ("int64", 12)])
