@@ -7,6 +7,7 @@
 // the lowest indices. The digits' histogram is AIR Top-K's (Zhang et al., SC'23).
 #include "common/block_scan.cuh"
 #include "common/launch.h"
+#include "common/ticket.cuh"
 #include "topk/filter.h"
 #include "topk/part.cuh"
 
