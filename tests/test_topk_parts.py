@@ -13,7 +13,7 @@ pytestmark = [
 ]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
-#: (rows, n, k) of part_row: many parts, two of which the last block ranks all, a block a row; the last part short.
+#: (rows, n, k) of part_row: many parts, two that are ranked without a bound, a block a row.
 PARTS = [
     (1, 1_000_000, 20), (1, 1_000_008, 1), (1, 10_000_000, 24), (2, 3_000_000, 40), (64, 250_000, 100),
     (9, 1_000_000, 192), (100, 50_000, 64), (131, 40_000, 96), (132, 300_000, 150), (1, 5_000_000, 5),

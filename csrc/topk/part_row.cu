@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class Key, int kLoads>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
                   cudaStream_t stream) {
-  const PartShape shape{static_cast<uint32_t>(plan.chunk),     plan.groups,
+  const PartShape shape{static_cast<uint32_t>(plan.chunk),      plan.groups,
                         part_merge_groups(plan.splits, args.k), plan.flush,
                         static_cast<Pair*>(workspace),          tickets};
   const LaunchShape grid{dim3(plan.splits, static_cast<unsigned>(args.rows)), dim3(kThreads),

@@ -24,8 +24,7 @@ inline bool topk_parts(const TopkProblem& p, TopkPlan& plan) {
   const int64_t most = std::clamp<int64_t>(p.n / (t::kPartVectors * vector), 1, p.sms / p.rows);
   plan.chunk = round_up(divide_up(p.n, most), 32 * vector);
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));
-  plan.tile =
-      static_cast<int>(divide_up(plan.chunk / vector, int64_t{plan.threads} * plan.unroll));
+  plan.tile = static_cast<int>(divide_up(plan.chunk / vector, int64_t{plan.threads} * plan.unroll));
   // What a block hands over: hardly more than k reach its bound. The last block takes all at once.
   plan.flush = static_cast<int>(std::min<int64_t>(p.k + p.k / 2 + 16, t::kPartPairs / plan.splits));
   plan.smem = stream_memory(t::kPartPairs, t::kPartK, plan.threads, 8) +

@@ -191,9 +191,9 @@ int main(int count, char** words) {
     const int64_t few[][2] = {{64, 5}, {1000, 1}, {10000, 10}, {16384, 96}, {4096, 32}};
     for (const auto& [n, k] : few)
       check<float>(Dtype::f32, 2, n, k, data, true, seed, TopkAlgo::cluster_row);
-    const int64_t parts[][4] = {{2, 20000, 20, 7}, {1, 70000, 5, 1},  {1, 100000, 96, 2},
-                                {3, 9000, 192, 9}, {1, 4096, 1, 5},   {1, 40000, 30, 132},
-                                {5, 9000, 64, 5},  {3, 32768, 96, 3}, {4, 700, 1, 9},
+    const int64_t parts[][4] = {{2, 20000, 20, 7},  {1, 70000, 5, 1},  {1, 100000, 96, 2},
+                                {3, 9000, 192, 9},  {1, 4096, 1, 5},   {1, 40000, 30, 132},
+                                {5, 9000, 64, 5},   {3, 32768, 96, 3}, {4, 700, 1, 9},
                                 {1, 32768, 100, 2}, {1, 2560, 24, 132}};
     for (const auto& [rows, n, k, sms] : parts)
       check<float>(Dtype::f32, rows, n, k, data, true, seed, TopkAlgo::part_row, sms);
