@@ -143,7 +143,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
     for (uint32_t other = begin; other < end; other += kAtOnce) {
 #pragma unroll
       for (uint32_t next = other; next < other + kAtOnce; ++next)
-        rank += pairs[binned[next < end ? next : at]] > pair;
+        rank += pairs[next < end ? binned[next] : at] > pair;
     }
     if (rank < wanted) order[rank] = at;
   }

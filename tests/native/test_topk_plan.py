@@ -133,9 +133,10 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
         (132, 16_384, 64, "cluster_row"),
         (133, 16_384, 64, "block_row"),
         (12, 131_072, 20, "cluster_row"),
-        (13, 131_072, 20, "split_row"),
+        (13, 131_072, 20, "part_row"),
         (1, 262_144, 96, "cluster_row"),
-        (1, 262_148, 20, "split_row"),
+        (1, 262_148, 20, "part_row"),
+        (64, 131_072, 2048, "split_row"),
         (1, 100_000, 97, "split_row"),
     ],
 )
