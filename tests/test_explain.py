@@ -16,7 +16,8 @@ from torch_gpuprims import Graph, Segments, explain
     [
         ((16384, 256), 8, "-> lanes, 16 lanes a row"),
         ((1024, 32768), 64, "block_row"),
-        ((1, 1_000_000), 20, "split_row"),
+        ((1, 1_000_000), 20, "part_row"),
+        ((1, 1_000_001), 20, "split_row"),
         ((1, 100_000), 50_000, "radix, the best k selected"),
         ((5, 0), 0, "nothing to launch"),
     ],

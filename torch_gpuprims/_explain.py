@@ -22,7 +22,7 @@ if enabled:
 _H200_SMS = 132  # what a plan is made for where there is no GPU
 _ALGOS = (  # topk_algo_name of csrc/topk/plan_types.h
     "", "block_row", "split_row", "sort", "thread_row", "radix", "lanes", "count_row", "warp_row",
-    "cluster_row",
+    "cluster_row", "part_row",
 )  # fmt: skip
 # The order of enum Dtype in csrc/common/dtype.h.
 _DTYPES = (

@@ -1,5 +1,6 @@
 // Combining accumulators across lanes, warps and blocks.
 #pragma once
+#include "common/ticket.cuh"
 #include "reduce/enter.cuh"
 #include "reduce/finish.cuh"
 
@@ -105,25 +106,6 @@ __device__ __forceinline__ State get_partial(const void* partials, int64_t at) {
   State state;
   memcpy(&state, words, sizeof(State));
   return state;
-}
-
-// Whether the calling block is the last of `blocks` to come here with its partial results written,
-// after a barrier where other threads than the first wrote them: its fences then stand for all.
-// The ticket is 0 again afterwards.
-__device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
-  __shared__ uint32_t before;
-  if (threadIdx.x == 0) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(ticket), "r"(blocks - 1)
-                 : "memory");
-#else
-    before = atomicInc(ticket, blocks - 1);
-#endif
-  }
-  __syncthreads();
-  return before == blocks - 1;
 }
 
 template <class Op>

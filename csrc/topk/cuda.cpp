@@ -8,7 +8,6 @@
 #include "topk/filter.h"
 #include "topk/kernels.h"
 #include "topk/plan.h"
-#include "topk/trial.h"
 
 namespace gpuprims {
 namespace {
@@ -66,6 +65,15 @@ TopkAlgo forced_algo() {
     return TopkAlgo::automatic;
   }();
   return algo;
+}
+
+// To be measured, then to go: 16 vectors in flight a thread of part_row, or 8.
+int part_loads() {
+  static const int loads = [] {
+    const char* const chosen = std::getenv("GPUPRIMS_TOPK_LOADS");
+    return chosen && std::atoi(chosen) == 16 ? 16 : 8;
+  }();
+  return loads;
 }
 
 bool captures(cudaStream_t stream) {
@@ -132,7 +140,7 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   problem.inner = shape.inner;
   problem.index_bits = static_cast<int>(index_bits);
   problem.vectors = has_vectors(input, map, shape, largest, mask.has_value());
-  problem.trial = topk_trial();
+  problem.part_loads = part_loads();
   const TopkPlan plan = plan_topk(problem);
   if (plan.grid == 0) return result;
 
@@ -208,11 +216,6 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
 }
 
 }  // namespace gpuprims
-
-// Sets what GPUPRIMS_TOPK_TRIAL says, so that one process can time all candidates.
-extern "C" __attribute__((visibility("default"))) void gpuprims_topk_trial(int trial) {
-  gpuprims::topk_trial() = trial;
-}
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {
   m.impl("topk", &gpuprims::boxed_topk<gpuprims::topk_cuda>);

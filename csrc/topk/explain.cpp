@@ -3,7 +3,6 @@
 
 #include "topk/approx_plan.h"
 #include "topk/plan.h"
-#include "topk/trial.h"
 
 // Writes at most `size` bytes of text into `text`. apart: 0 where rows lie one after another, 1
 // where there are gaps between them, which sorts of whole rows do not take, 2 where no kernel takes
@@ -17,7 +16,6 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_topk(
   problem.inner = inner;
   problem.index_bits = index_bits;
   problem.vectors = vectors != 0;
-  problem.trial = topk_trial();
   const TopkPlan p = plan_topk(problem);
   if (p.grid == 0) {
     std::snprintf(text, size, "topk %s [%lld, %lld] k=%lld -> nothing to launch",

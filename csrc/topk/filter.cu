@@ -7,6 +7,7 @@
 // the lowest indices. The digits' histogram is AIR Top-K's (Zhang et al., SC'23).
 #include "common/block_scan.cuh"
 #include "common/launch.h"
+#include "common/ticket.cuh"
 #include "topk/filter.h"
 #include "topk/part.cuh"
 
@@ -39,16 +40,8 @@ struct FilterPlace {
 
 // True in the row's last block to come here, which sees what the others have written.
 __device__ __forceinline__ bool last_of_row(FilterRow& state, int64_t chunks) {
-  __shared__ bool last;
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(&state.arrived, 1u) == chunks - 1;
-    if (last) state.arrived = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
+  return is_last_block(&state.arrived, static_cast<uint32_t>(chunks));
 }
 
 // Calls take(bits) for every element of a part, in no order.

@@ -10,6 +10,7 @@
 // 3. Vectors whose best reaches it are listed and looked at again.
 // 4. Whoever is last of a row's blocks does the same with what all have handed over.
 #include "common/launch.h"
+#include "common/ticket.cuh"
 #include "topk/part.cuh"
 #include "topk/plan_part.h"
 #include "topk/rank.cuh"
@@ -20,11 +21,12 @@ namespace {
 
 namespace t = topk_tuning;
 using Pair = Narrow;
+constexpr int kThreads = t::kPartThreads, kCapacity = t::kPartPairs;
 
 struct PartShape {
-  int parts;       // blocks a row
   uint32_t chunk;  // elements a block
   int groups;
+  int merge_groups;   // of what all have handed over
   int hand;           // pairs a block hands over
   Pair* pairs;        // [rows, parts, hand]
   uint32_t* tickets;  // [rows] zeros, and zeros again afterwards
@@ -34,23 +36,18 @@ struct PartShape {
 __device__ __forceinline__ uint4 load_again(const void* p) { return *static_cast<const uint4*>(p); }
 
 // Twice the groups that BlockMemory has room for lie behind the threads' pairs.
-template <int kThreads>
 __device__ __noinline__ Pair part_bound(Pair mine, int groups, int rank) {
   return group_bound_here<Pair, kThreads>(mine, groups, rank, buffer<Pair>() + kThreads);
 }
 
-template <class S, int kThreads>
+template <class S, int kLoads>
 class PartRow {
  public:
   using Key = typename S::Key;
   using Top = typename S::Top;
-  static constexpr bool kSmall = kThreads == t::kPartSmall;  // many to a multiprocessor
   static constexpr int kVector = Vector<Key>::kSize;
-  static constexpr int kLoads = part_loads(kThreads);  // vectors of a thread and tile
-  static constexpr int kRing = kSmall ? 4 : 8;         // and round,
-  static constexpr int kHalf = kRing / 2, kTiles = kRing / kLoads;
+  static constexpr int kHalf = kLoads / 2;
   static constexpr int kStep = kThreads * kVector;
-  static constexpr int kCapacity = part_pairs(kThreads, sizeof(Key));
   static constexpr int kList = 4 * kThreads;
   static constexpr uint32_t kTile = kThreads * kLoads;  // vectors
 
@@ -62,11 +59,7 @@ class PartRow {
   __device__ __forceinline__ int run(int groups) {
     auto& s = block<Pair>();
     if (threadIdx.x == 0) s.count = 0, s.hits = 0;
-    const Pair best = read();
-    if constexpr (kSmall)
-      use_bound(warps_bound<kThreads>(best, k_));
-    else
-      use_bound(part_bound<kThreads>(best, groups, k_));
+    use_bound(part_bound(read(), groups, k_));
     const uint32_t tiles = (part_.vectors + kTile - 1 - threadIdx.x) / kTile;
     uint32_t tile = 0;
     while (true) {
@@ -94,67 +87,57 @@ class PartRow {
  private:
   static __device__ __forceinline__ uint32_t* list() { return scratch<Pair>(kCapacity); }
   static __device__ __forceinline__ Top* tops() {
-    return reinterpret_cast<Top*>(ranked<Pair, kThreads>(kCapacity) + part_winners(kThreads)) +
-           threadIdx.x;
+    return reinterpret_cast<Top*>(ranked<Pair, kThreads>(kCapacity) + t::kPartK) + threadIdx.x;
   }
 
   // Of a vector's first element, in the row.
   __device__ __forceinline__ uint32_t index_of(uint32_t v) const { return begin_ + v * kVector; }
 
-  static __device__ __forceinline__ void load(uint4 (&to)[kHalf], const Key* from) {
+  // Those of a thread's last `left` vectors that half a tile takes. The very last stay in L1.
+  static __device__ __forceinline__ void load(uint4 (&to)[kHalf], const Key* from, int left) {
+    if (left > kLoads) {
 #pragma unroll
-    for (int u = 0; u < kHalf; ++u) to[u] = load_streaming(from + u * kStep);
+      for (int u = 0; u < kHalf; ++u) to[u] = load_streaming(from + u * kStep);
+    } else {
+#pragma unroll
+      for (int u = 0; u < kHalf; ++u)
+        if (u < left) to[u] = load_again(from + u * kStep);
+    }
   }
-  static __device__ __forceinline__ Top top_of(const uint4 (&half)[kHalf], Top top) {
+  static __device__ __forceinline__ Top top_of(const uint4 (&half)[kHalf], int left, Top top) {
 #pragma unroll
-    for (int u = 0; u < kHalf; ++u) top = S::better(top, S::template top<false>(half[u]));
+    for (int u = 0; u < kHalf; ++u)
+      if (u < left) top = S::better(top, S::template top<false>(half[u]));
     return top;
   }
 
   // Fills tops(). Returns a pair that some element of the thread's equals or beats, or 0: its best
   // key, with the index of its first vector or, if that has no such key, of the last one in its
-  // first tile that has it. A half of a round's vectors is on its way while the other is looked at.
+  // first tile that has it. Half a tile's vectors are always on their way while the other half is
+  // looked at, up to the end.
   __device__ __forceinline__ Pair read() const {
-    const uint32_t rounds = part_.vectors / (kRing * kThreads);
+    if (threadIdx.x >= part_.vectors) return 0;
+    int left = static_cast<int>((part_.vectors - 1 - threadIdx.x) / kThreads + 1);
     const Key* at = part_.data + threadIdx.x * kVector;
     uint4 one[kHalf], other[kHalf];
     Key best = 0;
     uint32_t from = 0;
     Top first{};
-    const auto keep = [&](uint32_t tile, Top top) {
+    load(one, at, left);
+#pragma unroll 1
+    for (uint32_t tile = 0; left > 0; ++tile) {
+      load(other, at + kHalf * kStep, left - kHalf);
+      Top top = S::template top<false>(one[0]);
+      if (tile == 0) first = top;
+      top = top_of(one, left, top);
+      at += kLoads * kStep;
+      left -= kLoads;
+      load(one, at, left);
+      top = top_of(other, left + kHalf, top);
       tops()[tile * kThreads] = top;
       const Key key = S::template top_key<false>(top, codec_);
       if (key > best) best = key, from = tile;
-    };
-    if (rounds > 0) load(one, at);
-#pragma unroll 1
-    for (uint32_t round = 0; round < rounds; ++round) {
-      load(other, at + kHalf * kStep);
-      Top top = S::template top<false>(one[0]);
-      if (round == 0) first = top;
-      top = top_of(one, top);
-      at += kRing * kStep;
-      if (round + 1 < rounds) load(one, at);
-      if (kTiles == 2) keep(2 * round, top), top = S::template top<false>(other[0]);
-      keep((round + 1) * kTiles - 1, top_of(other, top));
     }
-    const uint32_t done = rounds * kRing * kThreads + threadIdx.x;
-    if (rounds * kRing * kThreads < part_.vectors) {  // the last round is not whole
-      uint4 seen[kRing];
-      const int left = done < part_.vectors ? (part_.vectors - 1 - done) / kThreads + 1 : 0;
-#pragma unroll
-      for (int u = 0; u < kRing; ++u) seen[u] = u < left ? load_again(at + u * kStep) : uint4{};
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        Top top = S::template top<false>(seen[j * kLoads]);
-        if (j == 0 && rounds == 0) first = top;
-#pragma unroll
-        for (int u = j * kLoads + 1; u < (j + 1) * kLoads; ++u)
-          if (u < left) top = S::better(top, S::template top<false>(seen[u]));
-        if (j * kLoads < left) keep(rounds * kTiles + j, top);
-      }
-    }
-    if (best == 0) return 0;
     uint32_t v = from * kTile + threadIdx.x;
     if (from != 0 || S::template top_key<false>(first, codec_) != best) {
       v += (kLoads - 1) * kThreads;
@@ -172,24 +155,17 @@ class PartRow {
   // room, the bound rises, and what is still above it is offered again. Ends with a barrier, if
   // anything is listed.
   __device__ __forceinline__ void take(int listed) {
-    constexpr int kEach = kSmall ? kLoads : 1;  // vectors of a thread at once
 #pragma unroll 1
-    for (int first = 0; first < listed * kLoads; first += kThreads * kEach) {
-      uint4 raw[kEach];
-      uint32_t v[kEach];
-#pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        const int i = first + e * kThreads + threadIdx.x;
-        v[e] = UINT32_MAX;
-        if (i < listed * kLoads) {
-          const uint32_t group = list()[i / kLoads];
-          v[e] = group / kThreads * kTile + i % kLoads * kThreads + group % kThreads;
-        }
-        if (v[e] < part_.vectors) raw[e] = load_again(part_.data + v[e] * kVector);
+    for (int first = 0; first < listed * kLoads; first += kThreads) {
+      const int i = first + threadIdx.x;
+      uint32_t v = UINT32_MAX;
+      if (i < listed * kLoads) {
+        const uint32_t group = list()[i / kLoads];
+        v = group / kThreads * kTile + i % kLoads * kThreads + group % kThreads;
       }
-#pragma unroll
-      for (int e = 0; e < kEach; ++e)
-        offer(raw[e], v[e] < part_.vectors ? loose_.hits(raw[e]) : 0, index_of(v[e]));
+      uint4 raw{};
+      if (v < part_.vectors) raw = load_again(part_.data + v * kVector);
+      offer(raw, v < part_.vectors ? loose_.hits(raw) : 0, index_of(v));
     }
   }
 
@@ -221,73 +197,90 @@ class PartRow {
   S loose_, strict_;
 };
 
-// Whether this is the row's last block, with what the others have written before it.
-__device__ __forceinline__ bool is_last(uint32_t* ticket, uint32_t parts) {
-  auto& s = block<Pair>();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    s.last = atomicInc(ticket, parts - 1) == parts - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  return s.last;
-}
-
-// The best k of `total` pairs and hardly more, in the buffer; returns how many there are.
-template <int kThreads>
+// The best k of `total` pairs and hardly more, in the buffer; returns how many there are. groups 0:
+// all of them. Whoever comes here is last and runs code that it has not run before: little of it.
 __device__ __forceinline__ int merge(const Pair* written, int total, int groups, int k) {
   auto& s = block<Pair>();
-  constexpr int kLoads = t::kPartPairs / kThreads;
+  constexpr int kLoads = kCapacity / kThreads;
+  const auto* const at = reinterpret_cast<const unsigned long long*>(written) + threadIdx.x;
+  const int left = total - static_cast<int>(threadIdx.x);
   Pair mine[kLoads], best = 0;
 #pragma unroll
-  for (int u = 0; u < kLoads; ++u) {
-    const int i = u * kThreads + threadIdx.x;
-    mine[u] = i < total ? __ldcg(reinterpret_cast<const unsigned long long*>(written) + i) : 0;
-  }
+  for (int u = 0; u < kLoads; ++u) mine[u] = u * kThreads < left ? __ldcg(at + u * kThreads) : 0;
 #pragma unroll
   for (int u = 0; u < kLoads; ++u) best = mine[u] > best ? mine[u] : best;
   if (threadIdx.x == 0) s.count = 0;
-  const Pair bound = part_bound<kThreads>(best, groups, k);
+  __syncthreads();
+  Pair bound = groups > 0 ? part_bound(best, groups, k) : 0;
+  if (bound == 0) bound = 1;  // what has no pair is 0
+  uint32_t hits = 0;
 #pragma unroll
-  for (int u = 0; u < kLoads; ++u)
-    if (mine[u] != 0 && mine[u] >= bound) buffer<Pair>()[shared_add(&s.count, 1)] = mine[u];
+  for (int u = 0; u < kLoads; ++u) hits |= static_cast<uint32_t>(mine[u] >= bound) << u;
+#pragma unroll 1
+  for (; hits; hits &= hits - 1) {
+    const int hit = __ffs(static_cast<int>(hits)) - 1;
+    Pair pair = mine[0];  // by selects, and not eight times the code below
+#pragma unroll
+    for (int u = 1; u < kLoads; ++u)
+      if (u == hit) pair = mine[u];
+    buffer<Pair>()[shared_add(&s.count, 1)] = pair;
+  }
   __syncthreads();
   return s.count;
 }
 
-template <class Key, int kThreads>
-__global__ void __launch_bounds__(kThreads, kThreads == t::kPartSmall ? t::kPartResident : 1)
+// rank_by_counting of at most kThreads / 2 pairs, in little code.
+template <class Put>
+__device__ __forceinline__ void rank_few(int count, int k, const Put& put) {
+  Pair* const pairs = buffer<Pair>();
+  const int most = __clz(count - 1) - __clz(kThreads - 1);
+  const int shift = most < 5 ? most : 5, lanes = 1 << shift;  // count * lanes <= kThreads
+  const int i = static_cast<int>(threadIdx.x) >> shift, lane = threadIdx.x & (lanes - 1);
+  if (static_cast<int>(threadIdx.x) < 4 * lanes) pairs[count + threadIdx.x] = 0;  // read below
+  __syncthreads();
+  const Pair mine = i < count ? pairs[i] : Pair(0);
+  int better = 0;
+#pragma unroll 1
+  for (int other = 2 * lane; other < count; other += 4 * lanes) {  // 16-byte loads
+    const int next = other + 2 * lanes;
+    better = count_better(better, mine, pairs[other], pairs[other + 1]);
+    better = count_better(better, mine, pairs[next], pairs[next + 1]);
+  }
+#pragma unroll 1
+  for (int step = lanes / 2; step > 0; step /= 2) better += __shfl_xor_sync(~0u, better, step);
+  if (lane == 0 && i < count && better < k) put(better, mine);
+}
+
+// A grid of parts by rows.
+template <class Key, int kLoads>
+__global__ void __launch_bounds__(kThreads, 1)
     topk_part(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
               const __grid_constant__ PartShape shape) {
-  constexpr bool kSmall = kThreads == t::kPartSmall;  // a block a row
-  constexpr int kCapacity = part_pairs(kThreads, sizeof(Key));
-  const uint32_t row = kSmall ? blockIdx.x : blockIdx.x / shape.parts;
-  const uint32_t begin = kSmall ? 0 : blockIdx.x % shape.parts * shape.chunk;
+  const uint32_t row = blockIdx.y, parts = gridDim.x;
+  const uint32_t begin = blockIdx.x * shape.chunk;
   const auto n = static_cast<uint32_t>(args.n);
   const RowPlace place(row, 1);
   const Part<Key> part(args, place, begin, n - begin < shape.chunk ? n : begin + shape.chunk);
   const int k = static_cast<int>(args.k);
   int count = 0;
   with_float_scan<Key>(args.dtype, [&]<class S>(std::type_identity<S>) {
-    count = PartRow<S, kThreads>(part, codec, begin, k).run(shape.groups);
+    count = PartRow<S, kLoads>(part, codec, begin, k).run(shape.groups);
   });
-  if (!kSmall && shape.parts > 1) {
+  if (parts > 1) {
     if (count > shape.hand) {
       keep_best<Pair, kThreads>(count, k, shape.hand, kCapacity);
       count = block<Pair>().count;
     }
-    Pair* const pairs = shape.pairs + static_cast<int64_t>(row) * shape.parts * shape.hand;
+    Pair* const pairs = shape.pairs + static_cast<int64_t>(row) * parts * shape.hand;
     const int i = threadIdx.x;
-    if (i < shape.hand)
-      pairs[blockIdx.x % shape.parts * shape.hand + i] = i < count ? buffer<Pair>()[i] : 0;
-    if (!is_last(shape.tickets + row, shape.parts)) return;
-    count = merge<kThreads>(pairs, shape.parts * shape.hand, shape.groups, k);
+    if (i < shape.hand) pairs[blockIdx.x * shape.hand + i] = i < count ? buffer<Pair>()[i] : 0;
+    __syncthreads();
+    if (!is_last_block(shape.tickets + row, parts)) return;
+    count = merge(pairs, parts * shape.hand, shape.merge_groups, k);
   }
   const Output<Key> output(args, place);
-  if (count <= kByCounting<kThreads>) {
-    rank_by_counting<Pair, kThreads>(
-        count, k, [&](int rank, int, Pair pair) { output.put(rank, pair, codec); });
+  if (count <= kThreads / 2) {
+    rank_few(count, k, [&](int rank, Pair pair) { output.put(rank, pair, codec); });
     return;
   }
   const uint16_t* const order = rank_best<Pair, kThreads>(count, k, kCapacity);
@@ -295,31 +288,28 @@ __global__ void __launch_bounds__(kThreads, kThreads == t::kPartSmall ? t::kPart
   for (int i = threadIdx.x; i < k; i += kThreads) output.put(i, buffer<Pair>()[order[i]], codec);
 }
 
-template <class Key, int kThreads>
+template <class Key, int kLoads>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
                   cudaStream_t stream) {
-  const PartShape shape{plan.splits, static_cast<uint32_t>(plan.chunk), plan.groups,
-                        plan.flush,  static_cast<Pair*>(workspace),     tickets};
-  const LaunchShape grid{dim3(static_cast<unsigned>(plan.grid)), dim3(kThreads),
+  const PartShape shape{static_cast<uint32_t>(plan.chunk),      plan.groups,
+                        part_merge_groups(plan.splits, args.k), plan.flush,
+                        static_cast<Pair*>(workspace),          tickets};
+  const LaunchShape grid{dim3(plan.splits, static_cast<unsigned>(args.rows)), dim3(kThreads),
                          kBufferAt<Pair> + static_cast<size_t>(plan.smem)};
-  return launch(topk_part<Key, kThreads>, grid, stream, args,
+  return launch(topk_part<Key, kLoads>, grid, stream, args,
                 make_codec<Key>(args.dtype, args.largest), shape);
-}
-
-template <class Key>
-cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
-                  cudaStream_t stream) {
-  if (plan.threads == t::kPartSmall)
-    return start<Key, t::kPartSmall>(args, plan, workspace, tickets, stream);
-  return start<Key, t::kPartThreads>(args, plan, workspace, tickets, stream);
 }
 
 }  // namespace
 
 cudaError_t launch_topk_part(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                              uint32_t* tickets, cudaStream_t stream) {
-  if (args.dtype == Dtype::f32) return start<uint32_t>(args, plan, workspace, tickets, stream);
-  return start<uint16_t>(args, plan, workspace, tickets, stream);
+  const auto run = [&]<class Key>(Key) {
+    return (plan.unroll == 16 ? start<Key, 16> : start<Key, 8>)(args, plan, workspace, tickets,
+                                                                stream);
+  };
+  if (args.dtype == Dtype::f32) return run(uint32_t{});
+  return run(uint16_t{});
 }
 
 }  // namespace gpuprims

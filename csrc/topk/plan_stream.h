@@ -20,7 +20,6 @@ constexpr int kSampleBlocks = 64;    // at least, of one row
 // Elements in all from which the sample's runs are of 4 vectors, not 2: random reads of 32 bytes
 // take time then, and below it sorted rows would pay for longer runs.
 constexpr int64_t kLongSample = 1 << 25;
-constexpr int kEarlyTiles = 5;         // some 10 us of reading
 constexpr int kKeptBytes = 64;         // a thread, for the vectors that a block lists
 constexpr int kMaxSampleBlocks = 512;  // a row
 constexpr int kManyGroups =
@@ -126,16 +125,6 @@ inline TopkPlan plan_topk_stream(const TopkProblem& p, TopkPlan plan) {
       plan.unroll == 8 &&
       resident * (plan.smem + kept + (plan.wide ? t::kBlockBytes : t::kNarrowBytes)) <= p.smem;
   if (plan.keeps) plan.smem += kept;
-  // Some tiles of a split row, while its bound is on its way: tops of 4 bytes a vector.
-  if ((p.trial & t::kTryEarly) && floats && !rare && !p.masked && plan.splits > 1 &&
-      plan.unroll == 8 && plan.rank > 0) {
-    const int64_t tops = int64_t{plan.threads} * plan.unroll * 4;
-    plan.early_at = plan.smem;
-    plan.early = static_cast<int>(
-        std::clamp<int64_t>((most - plan.smem) / tops, 0,
-                            std::min<int64_t>(t::kEarlyTiles, divide_up(plan.chunk, tile))));
-    plan.smem += plan.early * tops;
-  }
   if (alone && plan.splits > 1)
     plan.smem = std::max(plan.smem, std::min<int64_t>(most, t::kHalfMemory));
   if (plan.splits > 1)

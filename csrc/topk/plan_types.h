@@ -41,13 +41,13 @@ struct TopkProblem {
   int index_bits = 64;
   bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
                          // nothing is masked or strided
-  int trial = 0;         // candidates that have not been measured yet: bits of topk_tuning::kTry...
+  int part_loads = 8;    // part_row: vectors in flight a thread, 8 or 16
 };
 
 struct TopkPlan {
   TopkAlgo algo = TopkAlgo::thread_row;
   int threads = 256;
-  int unroll = 8;  // block_row, split_row: 16-byte loads in flight a thread
+  int unroll = 8;  // block_row, split_row, part_row: 16-byte loads in flight a thread
   int64_t grid = 0;
   bool wide = false;  // 128-bit (key, index) pairs: 8-byte keys, or rows of 2^32 and more
   // lanes, thread_row
@@ -64,8 +64,6 @@ struct TopkPlan {
   int maxima = 0;         // such numbers a row
   bool retry = false;     // the row's bound may be too high: a second kernel looks
   bool keeps = false;     // listed vectors stay in shared memory
-  int early = 0;          // split_row: tiles read before the row's bound is there
-  int64_t early_at = 0;   // where their tops lie, bytes behind BlockMemory
   int flush = 0;          // candidates a block hands to the merge
   // sort; count_row: elements a block ranks
   int tile = 0;
@@ -78,9 +76,6 @@ struct TopkPlan {
 };
 
 namespace topk_tuning {
-constexpr int kTryParts = 1;            // part_row, at most a row a multiprocessor
-constexpr int kTryManyParts = 2;        // part_row, more rows
-constexpr int kTryEarly = 4;            // split_row does not wait for its bound
 constexpr int kMaxStreamK = 4096;       // larger k sort
 constexpr int kLaneItems = 16;          // elements a lane of `lanes`
 constexpr int kBlockBytes = 8 * 1024;   // at least what BlockMemory takes beside that

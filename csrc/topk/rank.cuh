@@ -102,7 +102,7 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
   constexpr int kBins = 4 * kThreads, kCrowd = 64;
   constexpr int kBits = kThreads == 128 ? 9 : kThreads == 256 ? 10 : 11;
   static_assert(kBins == 1 << kBits);
-  constexpr int kAtOnce = kThreads == 512 ? 4 : 1;  // pairs, where a thread has several
+  constexpr int kAtOnce = kThreads == 512 ? 4 : 1;  // pairs, where a thread or a bin has several
   const Pair* const pairs = buffer<Pair>();
   uint32_t* const bins = scratch<Pair>(capacity);
   uint16_t* const binned = positions<Pair>(capacity);
@@ -140,7 +140,11 @@ __device__ __forceinline__ bool rank_by_bins(int count, int k, int capacity, uin
     if (begin >= wanted) break;
     uint32_t rank = begin;
 #pragma unroll 1
-    for (uint32_t other = begin; other < end; ++other) rank += pairs[binned[other]] > pair;
+    for (uint32_t other = begin; other < end; other += kAtOnce) {
+#pragma unroll
+      for (uint32_t next = other; next < other + kAtOnce; ++next)
+        rank += pairs[next < end ? binned[next] : at] > pair;
+    }
     if (rank < wanted) order[rank] = at;
   }
   return true;

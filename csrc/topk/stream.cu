@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "common/launch.h"
+#include "common/ticket.cuh"
 #include "topk/any_width.cuh"
 #include "topk/merge.cuh"
 
@@ -134,13 +135,11 @@ __device__ __forceinline__ int hand_over(const StreamWorkspace& ws, const Stream
   Pair* const out = static_cast<Pair*>(ws.pairs) + row * shape.splits * shape.flush + at;
 #pragma unroll 1
   for (int i = threadIdx.x; i < count; i += kThreads) out[i] = buffer<Pair>()[i];
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     s.last = -1;
-    const State before = atomicAdd(ws.state + row, State{1} << kDone);
+    const State before = add_in_order(ws.state + row, State{1} << kDone);
     if (static_cast<int>(before >> kDone) == shape.splits - 1) {
-      __threadfence();
       s.last = static_cast<int>(before);
       ws.state[row] = 0;  // for the retry
     }
@@ -230,8 +229,6 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   shape.maxima = plan.maxima;
   shape.sampled = plan.sampled;
   shape.keeps = plan.keeps;
-  shape.early = plan.early;
-  shape.early_at = static_cast<int>(plan.early_at);
   shape.retry = plan.retry && plan.rank > 0;
   StreamWorkspace ws;
   const auto kernel = topk_stream<S, Pair, kThreads, kUnroll>;
@@ -254,7 +251,6 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace,
   }
   const auto code = launch(kernel, main, stream, args, codec, shape, ws, false);
   if (code != cudaSuccess || !shape.retry) return code;
-  shape.early = 0;  // without a bound there is nothing to wait for
   return launch(kernel, main, stream, args, codec, shape, ws, true);
 }
 

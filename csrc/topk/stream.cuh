@@ -27,8 +27,6 @@ struct StreamShape {
   bool sampled;   // one block a row, longer than a tile: its sample is read first
   bool retry;     // split rows: the bound may be too high
   bool keeps;     // the vectors that are listed, too
-  int early;      // split rows: tiles to read before the bound is there,
-  int early_at;   // and bytes behind BlockMemory where their tops are kept
 };
 
 __device__ __forceinline__ void prefetch(const void* p) {
@@ -121,11 +119,9 @@ class Stream {
   static constexpr int kSample = topk_tuning::kSampleLoads;
   static constexpr uint32_t kTile = kThreads * kUnroll;  // vectors
   static constexpr int kList = 4 * kThreads;             // vectors the list holds
-  static constexpr uint32_t kAway = 1u << 31;            // of those, what is not kept
   static constexpr bool kMaySplit = kThreads > 128;
   static constexpr bool kOnlySplit = kUnroll == 4;  // the plan's promise
   static constexpr bool kMayKeep = !kOnlySplit;
-  static constexpr bool kMayHurry = kMaySplit && !kOnlySplit && S::kFlips;
   // Many rows: what a misleading sample costs is not made up for by other blocks.
   static constexpr bool kProves = kThreads == 128 && sizeof(Key) == 2;
 
@@ -149,10 +145,7 @@ class Stream {
     bool known = false;  // tops are those of the first tile
     Pair bound = 0;
     if (kOnlySplit || (kMaySplit && shape_.splits > 1)) {
-      if (kMayHurry && shape_.early > 0)
-        read_early();
-      else
-        prefetch_tile();
+      prefetch_tile();
       bound = shared();
     } else if (shape_.rank > 0 && (part_.mask || shape_.groups > topk_tuning::kMaxGroups)) {
       bound = slow_bound();
@@ -192,27 +185,6 @@ class Stream {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) tile[u] = part_.load(tile_vector(v, u));
     }
-  }
-
-  // The first tiles, whose bests are kept until the bound is there: the memory need not wait for
-  // it.
-  __device__ __forceinline__ void read_early() {
-#pragma unroll 1
-    for (int t = 0; t < shape_.early && early_ < part_.vectors; ++t) {
-      uint4 tile[kUnroll];
-      load_tile(tile, early_);
-      with_flip<S>(codec_, [&](auto flip) {
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u)
-          early_tops(early_)[u * kThreads] = S::template top<flip>(tile[u], codec_);
-      });
-      early_ += kTile;
-    }
-  }
-  // Of the thread's vectors of the tile from v on, kThreads apart.
-  __device__ __forceinline__ typename S::Top* early_tops(uint32_t v) const {
-    return reinterpret_cast<typename S::Top*>(dynamic_memory + kBufferAt<Pair> + shape_.early_at) +
-           v + threadIdx.x;
   }
 
   // The first tile to L2, a line a thread.
@@ -293,19 +265,13 @@ class Stream {
     while (true) {
       bool stuck = false;
       while (v < part_.vectors && part_.position(v) <= last_at_) {
-        bool held = kept;
-        if (kMayHurry && v < early_) {
-          const typename S::Top* const tops = early_tops(v);
-          pending &= reaching(
-              v, [&](const S& scan, int u) { return scan.reaches_top(tops[u * kThreads]); });
-          held = false;
-        } else if (!known) {
+        if (!known) {
           uint4 tile[kUnroll];
           load_tile(tile, v);
           pending &= reaching(tile, v);
           if (kept && pending) pending = keep(tile, pending, v);
         }
-        if (!held && pending) pending = list(pending, v);
+        if (!kept && pending) pending = list(pending, v);
         known = false;
         stuck = __any_sync(~0u, pending != 0);
         if (stuck) break;
@@ -316,7 +282,7 @@ class Stream {
       if constexpr (kProves)
         if (fresh && more && __syncthreads_or(stuck && v == 0)) raise_bound();
       fresh = false;
-      take_up(s.hits < kList ? s.hits : kList);
+      take_up(s.hits < kList ? s.hits : kList, kept);
       if (!more) return;
       if (threadIdx.x == 0) s.hits = 0;
       __syncthreads();
@@ -368,7 +334,7 @@ class Stream {
     int at = shared_add(&block<Pair>().hits, __popc(hits));
 #pragma unroll 1
     for (; hits && at < kList; hits &= hits - 1)
-      vectors[at++] = tile_vector(v, __ffs(static_cast<int>(hits)) - 1) | kAway;
+      vectors[at++] = tile_vector(v, __ffs(static_cast<int>(hits)) - 1);
     return hits;
   }
 
@@ -400,7 +366,7 @@ class Stream {
   }
 
   // Stores the elements of the listed vectors that reach the bound. Ends with a barrier.
-  __device__ __forceinline__ void take_up(int listed) {
+  __device__ __forceinline__ void take_up(int listed, bool kept) {
     const uint32_t* const vectors = scratch<Pair>(shape_.capacity);
     // A thread's vectors follow each other, so that what comes first is a fair sample of the list,
     // also of sorted data.
@@ -412,9 +378,9 @@ class Stream {
       bool lost = false;
 #pragma unroll 1
       while (i < end && !lost) {
-        const uint32_t at = part_.position(vectors[i] & ~kAway);
+        const uint32_t at = part_.position(vectors[i]);
         uint4 raw;
-        if (kMayKeep && !(vectors[i] & kAway))
+        if (kept)
           raw = kept_vectors()[i];
         else
           raw = load_streaming(part_.data + at);
@@ -446,7 +412,6 @@ class Stream {
   const int k_;
   Pair bound_ = 0;
   uint32_t bound_at_ = 0;  // position from which on keys must be better than the bound's
-  uint32_t early_ = 0;     // vectors whose tops were taken before the bound was there
   uint32_t last_at_ = 0;   // position from which on nothing can be better: no need to read on
   S loose_, strict_;
 };

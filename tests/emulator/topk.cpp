@@ -116,7 +116,7 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.trial = seed % 2 ? topk_tuning::kTryEarly : 0;
+  problem.part_loads = seed % 2 ? 8 : 16;
   problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row ||
                     forced == TopkAlgo::cluster_row || forced == TopkAlgo::part_row;
   const TopkPlan plan = plan_topk(problem);
@@ -191,9 +191,10 @@ int main(int count, char** words) {
     const int64_t few[][2] = {{64, 5}, {1000, 1}, {10000, 10}, {16384, 96}, {4096, 32}};
     for (const auto& [n, k] : few)
       check<float>(Dtype::f32, 2, n, k, data, true, seed, TopkAlgo::cluster_row);
-    const int64_t parts[][4] = {{2, 20000, 20, 7}, {1, 70000, 5, 1},  {1, 100000, 96, 2},
-                                {3, 9000, 192, 9}, {1, 4096, 1, 5},   {1, 40000, 30, 132},
-                                {5, 9000, 64, 3},  {3, 32768, 96, 2}, {4, 700, 1, 3}};
+    const int64_t parts[][4] = {{2, 20000, 20, 7},  {1, 70000, 5, 1},  {1, 100000, 96, 2},
+                                {3, 9000, 192, 9},  {1, 4096, 1, 5},   {1, 40000, 30, 132},
+                                {5, 9000, 64, 5},   {3, 32768, 96, 3}, {4, 700, 1, 9},
+                                {1, 32768, 100, 2}, {1, 2560, 24, 132}};
     for (const auto& [rows, n, k, sms] : parts)
       check<float>(Dtype::f32, rows, n, k, data, true, seed, TopkAlgo::part_row, sms);
     const int64_t any[][3] = {{5, 1, 1},    {70, 3, 2},    {300, 10, 9},   {33, 32, 31},

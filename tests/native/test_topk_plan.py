@@ -133,9 +133,10 @@ def test_family_of_well_known_sizes(native: ModuleType, rows: int, n: int, k: in
         (132, 16_384, 64, "cluster_row"),
         (133, 16_384, 64, "block_row"),
         (12, 131_072, 20, "cluster_row"),
-        (13, 131_072, 20, "split_row"),
+        (13, 131_072, 20, "part_row"),
         (1, 262_144, 96, "cluster_row"),
-        (1, 262_148, 20, "split_row"),
+        (1, 262_148, 20, "part_row"),
+        (64, 131_072, 2048, "split_row"),
         (1, 100_000, 97, "split_row"),
     ],
 )
@@ -166,7 +167,7 @@ def test_sort_states_what_its_merges_move(native: ModuleType) -> None:
      (1, 10**8, 24, 132), (1, 10**8, 25, 0), (1, 10**9, 20, 0), (64, 131_072, 2048, 0), (1, 10**5, 20, 0)],
 )  # fmt: skip
 def test_parts_of_long_rows(native: ModuleType, rows: int, n: int, k: int, parts: int) -> None:
-    plan = native.plan_topk("float32", rows, n, k, vectors=True, trial=1)
+    plan = native.plan_topk("float32", rows, n, k, vectors=True)
     assert (plan["algo"] == "part_row") == (parts > 0)
     assert parts == 0 or plan["splits"] == parts
 

@@ -16,8 +16,7 @@ Enum named(const std::string& name, const char* (*text)(Enum), int count) {
 }
 
 py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int sms,
-              const std::string& forced, bool vectors, bool masked, int64_t inner, int index_bits,
-              int trial) {
+              const std::string& forced, bool vectors, bool masked, int64_t inner, int index_bits) {
   TopkProblem problem;
   problem.dtype = named<Dtype>(dtype, dtype_name, static_cast<int>(Dtype::boolean) + 1);
   problem.rows = rows;
@@ -29,7 +28,6 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
   problem.masked = masked;
   problem.inner = inner;
   problem.index_bits = index_bits;
-  problem.trial = trial;
   const TopkPlan p = plan_topk(problem);
   using py::literals::operator""_a;
   return py::dict("algo"_a = topk_algo_name(p.algo), "threads"_a = p.threads, "grid"_a = p.grid,
@@ -43,8 +41,7 @@ py::dict plan(const std::string& dtype, int64_t rows, int64_t n, int64_t k, int 
 void bind_topk(py::module_& m) {
   m.def("plan_topk", &plan, py::arg("dtype"), py::arg("rows"), py::arg("n"), py::arg("k"),
         py::arg("sms") = 132, py::arg("forced") = "automatic", py::arg("vectors") = false,
-        py::arg("masked") = false, py::arg("inner") = 1, py::arg("index_bits") = 64,
-        py::arg("trial") = 0);
+        py::arg("masked") = false, py::arg("inner") = 1, py::arg("index_bits") = 64);
   m.def("topk_algorithms", [] {
     py::list names;
     for (int tag = 0; tag < kTopkAlgos; ++tag)
