@@ -23,8 +23,6 @@ class Variant(NamedTuple):
     chunk: int = 0
     small: int = 0
     deep: int = 0
-    panels: int = 0
-    masks: int = 0
 
     def __str__(self) -> str:
         return " ".join(f"{k} {v}" for k, v in self._asdict().items() if v) or "as planned"
@@ -32,8 +30,8 @@ class Variant(NamedTuple):
 
 VARIANTS = (
     Variant(), Variant(tile=128), Variant(tile=256), Variant(tile=512), Variant(units=2), Variant(units=8),
-    Variant(units=16), Variant(chunk=-1), Variant(chunk=24), Variant(deep=1), Variant(deep=1, units=4),
-    Variant(panels=2), Variant(panels=3), Variant(panels=4), Variant(small=1), Variant(small=2),
+    Variant(units=16), Variant(chunk=-1), Variant(chunk=24), Variant(deep=-1), Variant(deep=1),
+    Variant(small=1), Variant(small=-1),
 )  # fmt: skip
 #: (graph, features, dtype, reordered)
 POINTS = (
@@ -50,7 +48,7 @@ POINTS = (
 def tune(v: Variant) -> None:
     library = ctypes.CDLL(_native.loaded["_C_cuda.so"]["file"])
     sizes = (ctypes.c_int64(value) for value in (v.tile, v.units, v.warps))
-    library.gpuprims_tune_aggregate(*sizes, v.chunk, v.small, v.deep, v.panels, v.masks)
+    library.gpuprims_tune_aggregate(*sizes, v.chunk, v.small, v.deep)
 
 
 def each_graph(

@@ -8,8 +8,8 @@ from emulate import HERE, ROOT, compile_program, on_the_host, run
 pytestmark = on_the_host
 
 KERNELS = (
-    "affine", "combine", "extreme", "extreme_grad", "name_edges", "narrow", "panel", "prepare", "sum",
-    "weighted_extreme", "weighted_sum", "words",
+    "affine", "combine", "extreme", "extreme_grad", "name_edges", "narrow", "prepare", "sum",
+    "weighted_extreme", "weighted_sum",
 )  # fmt: skip
 
 

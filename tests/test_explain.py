@@ -257,6 +257,28 @@ def test_aggregate_names_the_kernel_of_the_call(
     assert "sum -> row_stream, 4-byte loads" in explain("neighbor_aggregate", odd, graph)
 
 
+@pytest.mark.parametrize(
+    "degree, features, dtype, threads",  # 16 warps with 16 edges in flight, else 24 with 8
+    [
+        (32, 128, torch.float32, 512),
+        (32, 256, torch.float32, 512),
+        (31, 128, torch.float32, 768),  # less than two batches a row
+        (32, 64, torch.float32, 768),  # two rows a warp
+        (32, 256, torch.bfloat16, 768),
+    ],
+)
+def test_aggregate_has_more_edges_in_flight_where_rows_fill_warps_in_an_order(
+    degree: int, features: int, dtype: torch.dtype, threads: int
+) -> None:
+    rows = 60_000
+    indices = torch.arange(rows * degree) % rows
+    graph = Graph.from_csr(torch.arange(rows + 1) * degree, indices)
+    x = torch.empty(rows, features, dtype=dtype)
+    ordered = graph.reorder(order=torch.arange(rows).flip(0))
+    assert f" x {threads} threads, rows in schedule order" in explain("neighbor_aggregate", x, ordered)
+    assert " x 128 threads, rows as given" in explain("neighbor_aggregate", x, graph)
+
+
 def test_aggregate_names_the_kernel_of_small_graphs() -> None:
     assert "sum -> aggregate_small" in explain("neighbor_aggregate", torch.empty(3, 64), GRAPH)
     assert "max -> row_stream" in explain("neighbor_aggregate", torch.empty(3, 64), GRAPH, reduce="max")

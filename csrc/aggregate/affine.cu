@@ -6,7 +6,7 @@ namespace gpuprims {
 
 cudaError_t launch_affine(Dtype dtype, const AggregatePlan& plan, const AggregateArgs& args,
                           cudaStream_t stream) {
-  if (plan.small || plan.words) return launch_sum(dtype, plan, args, stream);
+  if (plan.small) return launch_sum(dtype, plan, args, stream);
   if (!takes_vectors(plan.load_bytes, args)) return cudaErrorInvalidValue;
   return launch_mode<Mode::affine>(dtype, plan, args, stream);
 }

@@ -11,6 +11,7 @@ constexpr int64_t kShortUnits = 3;  // where rows are of less than kShortRows ed
 constexpr int64_t kShortRows = 8;
 constexpr int64_t kDenseUnits = 8;   // where rows are long, or scheduled
 constexpr int64_t kWholeUnits = 16;  // and each is one group's
+constexpr int64_t kDeepRows = 32;    // edges of scheduled rows, from which 16 are in flight
 
 constexpr int64_t kNarrowestTile = 128;  // bytes: HBM gives rows of 64 at half its rate
 
@@ -23,11 +24,9 @@ struct AggregateTuning {
   int64_t tile_bytes = 0;   // GPUPRIMS_AGGREGATE_TILE: 128, 256 or 512, features of 512 bytes on
   int64_t group_units = 0;  // GPUPRIMS_AGGREGATE_UNITS
   int64_t warps = 0;        // GPUPRIMS_AGGREGATE_WARPS: of a block, 1 .. 24
-  int small = 0;  // GPUPRIMS_AGGREGATE_SMALL: 1, 2 (words.cu) or -1, kernels of small graphs or not
-  int deep = 0;   // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, 16 edges in flight or 8
-  int chunk_runs = 0;  // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
-  int panels = 0;      // GPUPRIMS_AGGREGATE_PANELS: of the sources, for rows of 128 bytes at most
-  bool masks = false;  // GPUPRIMS_AGGREGATE_MASKS=1: gradients of max and min by RowStream
+  int small = 0;            // GPUPRIMS_AGGREGATE_SMALL: 1 or -1, the kernel of small graphs or not
+  int deep = 0;             // GPUPRIMS_AGGREGATE_DEEP: 1 or -1, 16 edges in flight or 8
+  int chunk_runs = 0;       // GPUPRIMS_AGGREGATE_CHUNK: runs of a shared chunk; -1: none is shared
 };
 
 inline AggregateTuning read_aggregate_tuning() {
@@ -39,11 +38,9 @@ inline AggregateTuning read_aggregate_tuning() {
   return {tile == 128 || tile == 256 || tile == 512 ? tile : 0,
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_UNITS"), 0, 64),
           std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_WARPS"), 0, kMostRowWarps),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 2)),
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_SMALL"), -1, 1)),
           static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_DEEP"), -1, 1)),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20)),
-          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_PANELS"), 0, 64)),
-          number("GPUPRIMS_AGGREGATE_MASKS") > 0};
+          static_cast<int>(std::clamp<int64_t>(number("GPUPRIMS_AGGREGATE_CHUNK"), -1, 1 << 20))};
 }
 
 // What a plan is made of beside sizes.
@@ -56,13 +53,12 @@ struct AggregateFacts {
   bool scheduled = false;          // and orders the rows
   bool positions = false;          // max and min
   bool taken = false;              // their gradient
-  bool weighted = false;           // with weights
+  bool bits = false;               // without weights, in whole vectors
   bool ids = false;                // edges have ids that are not their places
   int most_warps = kMostRowWarps;  // of a block, and of a multiprocessor
   bool narrow = false;             // features of a sum without weights are few, and no vectors
   bool plain = false;              // a sum without weights, in whole vectors
-  bool sums = false;               // and no factor of rows
-  bool may_deepen = false;         // and no mean
+  bool may_deepen = false;         // in float32, no mean and no factor of rows
   int sms = 132;
   int64_t cache_bytes = 50 << 20;  // L2
   AggregateTuning tuning;
@@ -122,8 +118,12 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.small = dtype == Dtype::f32 && facts.plain && !plan.hubs &&
                (facts.tuning.small ? facts.tuning.small > 0
                                    : small && rows * plan.tiles <= kSmallRows * facts.sms * groups);
-  plan.deep = facts.may_deepen && !plan.small && facts.tuning.deep > 0;
-  const int most = plan.deep ? kDeepRowWarps : facts.most_warps;
+  // Batches of 16 edges pay where x comes from HBM for the most part and rows fill two of them
+  // (products at F=128, mean degree 48: 6 % faster); sbm, of degree 29, is 3 % slower.
+  const bool deep = facts.scheduled && plan.log_ways == 0 && edges >= kDeepRows * rows;
+  plan.deep = facts.may_deepen && !plan.small && (facts.tuning.deep ? facts.tuning.deep > 0 : deep);
+  plan.bits = facts.bits && facts.checked;
+  const int most = plan.deep ? kDeepRowWarps : plan.bits ? kBitsRowWarps : facts.most_warps;
   plan.warps = plan.chunk_runs ? most : kRowWarps;
   if (facts.tuning.warps) plan.warps = std::min(static_cast<int>(facts.tuning.warps), most);
   plan.blocks = ceil_div(runs, plan.chunk_runs ? plan.chunk_runs : plan.warps);
@@ -134,14 +134,6 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     plan.warps = kRowWarps;
     plan.blocks = ceil_div(rows, int64_t(groups) * plan.warps);
   }
-  // No chunks of hubs, no places: a group a row, as in small graphs. What was not looked at may
-  // have rows that overlap, whose counts would, too.
-  if (facts.tuning.panels > 1 && dtype == Dtype::f32 && facts.sums && !facts.scheduled &&
-      !plan.hubs && facts.checked && facts.planned && row_bytes <= kNarrowestTile) {
-    plan.panels = facts.tuning.panels;
-    plan.small = false;
-    plan.blocks = ceil_div(rows, int64_t(groups) * kRowWarps);
-  }
   if (facts.narrow) {
     plan.narrow = true;
     plan.tiles = features;
@@ -151,27 +143,15 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
     if (facts.tuning.group_units) plan.warp_units = facts.tuning.group_units;
     plan.blocks = ceil_div(ceil_div(plan.units, plan.warp_units), kWarps);
   }
-  if (facts.tuning.small == 2 && dtype == Dtype::f32 && facts.plain && !facts.scheduled &&
-      facts.checked && facts.planned && plan.log_ways <= 3) {
-    plan.words = true;
-    plan.small = plan.deep = false;
-    plan.panels = 0;
-    plan.hub_blocks = plan.hubs ? static_cast<int>(std::min<int64_t>(edges / kHubDegree, 32)) : 0;
-    plan.hubs = false;  // no second pass
-    plan.tiles = ceil_div(features, 32);
-    plan.warps = kWarps;
-    plan.blocks = plan.hub_blocks + ceil_div(rows, kWarps);
-  }
   if (plan.hubs) {
     const int64_t warps = edges / kHubDegree * ceil_div(std::max<int64_t>(features, 1), 32);
     plan.hub_blocks = static_cast<int>(std::min<int64_t>(ceil_div(warps, kWarps), 4 * facts.sms));
   }
   plan.prepare = !facts.checked || !facts.planned;
-  plan.stream = facts.taken && facts.checked && !facts.weighted && !facts.tuning.masks;
   if (facts.taken)
     plan.taken_words = static_cast<int>(ceil_div(
         std::min<int64_t>(features, plan.tile_lanes * kLaneBytes / dtype_bytes(dtype)), 32));
-  if (!plan.prepare && !plan.hubs && !facts.taken && plan.panels == 0) return plan;
+  if (!plan.prepare && !plan.hubs && !facts.taken) return plan;
   const int64_t capacity = plan.hubs ? edges / kChunk : 0;
   const int64_t accumulator = dtype == Dtype::f64 ? 8 : 4;
   plan.plan_at = kSpaceHeader;
@@ -181,8 +161,7 @@ inline AggregatePlan plan_aggregate(Dtype dtype, int load_bytes, int64_t rows, i
   plan.taken_at = align_up(plan.position_at + (facts.positions ? capacity * features * 4 : 0), 16);
   plan.marked_at =
       facts.ids ? plan.taken_at + align_up(edges * plan.taken_words * 4, 16) : plan.taken_at;
-  plan.cursor_at = plan.marked_at + edges * plan.taken_words * 4;
-  plan.space_bytes = plan.cursor_at + (plan.panels > 0 ? rows : 0);
+  plan.space_bytes = plan.marked_at + edges * plan.taken_words * 4;
   return plan;
 }
 

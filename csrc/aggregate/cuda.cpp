@@ -85,12 +85,11 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
   facts.scheduled = csr.order != nullptr;
   facts.positions = call.positions;
   facts.taken = launcher == launch_extreme_grad;
-  facts.weighted = call.weight.has_value();
+  facts.bits = facts.taken && !call.weight && takes_vectors(width, args);
   facts.ids = csr.edge_ids != nullptr;
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = (launcher == launch_sum || launcher == launch_affine) && takes_vectors(width, args);
-  facts.sums = facts.plain && launcher == launch_sum;
-  facts.may_deepen = facts.sums && takes_deep(dtype, args);
+  facts.may_deepen = facts.plain && launcher == launch_sum && takes_deep(dtype, args);
   facts.narrow = launcher == launch_sum && takes_narrow(dtype, width, args);
   facts.sms = info.sms;
   facts.cache_bytes = info.cache / 5 * 4;
@@ -113,7 +112,6 @@ void run(AggregateLauncher* launcher, AggregateArgs& args, const Call& call, int
     args.taken = reinterpret_cast<unsigned*>(base + plan.taken_at);
     args.marked = reinterpret_cast<unsigned*>(base + plan.marked_at);
     args.taken_words = plan.taken_words;
-    args.cursor = reinterpret_cast<unsigned char*>(base + plan.cursor_at);
     if (plan.hubs) args.partial = base + plan.partial_at;
     if (plan.hubs && call.positions)
       args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
@@ -273,9 +271,8 @@ Tensor aggregate_plan_cuda(const Tensor& indptr_in, int64_t edges) {
 
 // For bench/aggregate_variants.py, which times variants in one process; 0: the plan's own choice.
 extern "C" __attribute__((visibility("default"))) void gpuprims_tune_aggregate(
-    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int deep,
-    int panels, int masks) {
-  gpuprims::tuning() = {tile_bytes, group_units, warps, small, deep, chunk_runs, panels, masks > 0};
+    int64_t tile_bytes, int64_t group_units, int64_t warps, int chunk_runs, int small, int deep) {
+  gpuprims::tuning() = {tile_bytes, group_units, warps, small, deep, chunk_runs};
 }
 
 STABLE_TORCH_LIBRARY_IMPL(gpuprims, CUDA, m) {

@@ -11,8 +11,6 @@ constexpr const char* kReduces[] = {"sum", "mean", "max", "min"};  // the order 
 // The body that launch_sum and its like choose.
 const char* body_of(const gpuprims::AggregatePlan& plan, bool plain) {
   if (plan.narrow) return "narrow";
-  if (plan.words) return "words";
-  if (plan.panels > 0) return "panels";
   if (plan.small) return "aggregate_small";
   return plain ? "vector_stream" : "row_stream";
 }
@@ -41,8 +39,8 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_aggregat
   facts.positions = reduce >= 2;
   facts.most_warps = sums && vectors ? kMostRowWarps : kWeightedRowWarps;
   facts.scheduled = scheduled;
-  facts.plain = facts.sums = sums && vectors;
-  facts.may_deepen = facts.plain && reduce == 0 && (type == Dtype::f32 || type == Dtype::bf16);
+  facts.plain = sums && vectors;
+  facts.may_deepen = facts.plain && reduce == 0 && type == Dtype::f32;
   facts.narrow =
       sums && type != Dtype::f64 && load < kLaneBytes && width < kLaneBytes && !wide_indices;
   facts.sms = sms;

@@ -31,6 +31,7 @@ __device__ __forceinline__ void mark_all(const AggregateArgs& a, int64_t first_c
     }
 #pragma unroll
     for (int u = 0; u < kMarkedAtOnce; ++u) {
+      if (!__any_sync(~0u, id[u] >= 0)) continue;  // a row without edges
       const unsigned same = __match_any_sync(~0u, id[u]);
       if (static_cast<uint64_t>(id[u]) >= static_cast<uint64_t>(a.csr.edges)) continue;
       if (lane != __ffs(static_cast<int>(same)) - 1) continue;
@@ -60,8 +61,10 @@ __global__ void __launch_bounds__(256) order_taken(const __grid_constant__ Aggre
   for (; edge < a.csr.edges; edge += threads) {
     const int64_t id = edge_id(a.csr, edge);
     const bool good = static_cast<uint64_t>(id) < static_cast<uint64_t>(a.csr.edges);
+    // Written past L2, which holds some of the marks.
     for (int word = 0; word < a.taken_words; ++word)
-      a.taken[edge * a.taken_words + word] = good ? __ldg(a.marked + id * a.taken_words + word) : 0;
+      __stcs(a.taken + edge * a.taken_words + word,
+             good ? __ldg(a.marked + id * a.taken_words + word) : 0);
   }
 }
 

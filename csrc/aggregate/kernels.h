@@ -27,9 +27,8 @@ struct AggregateArgs {
   const int* flag;        // kBad*; null: the data is known to be good
   const int64_t* starts;  // [units + 1]
   const int64_t* hub_count;
-  const int64_t* hubs;    // rows
-  void* partial;          // [edges / kChunk, features] in the accumulator's type: chunks of hubs
-  unsigned char* cursor;  // [rows], workspace: edges that panels have taken; rows of less than 256
+  const int64_t* hubs;  // rows
+  void* partial;        // [edges / kChunk, features] in the accumulator's type: chunks of hubs
   int32_t* partial_position;  // the same, max and min alone: edge within the chunk
 };
 
@@ -54,7 +53,7 @@ inline bool takes_vectors(int load_bytes, const AggregateArgs& args) {
 
 // Whether a kernel with 16 edges in flight is there.
 inline bool takes_deep(Dtype dtype, const AggregateArgs& args) {
-  return args.reduce == Reduce::sum && (dtype == Dtype::f32 || dtype == Dtype::bf16);
+  return args.reduce == Reduce::sum && dtype == Dtype::f32;
 }
 
 // Whether lanes lie over edges: rows of few elements, that no kernel of vectors takes.
@@ -73,13 +72,6 @@ using AggregateLauncher = cudaError_t(Dtype, const AggregatePlan&, const Aggrega
 AggregateLauncher launch_sum, launch_affine, launch_weighted_sum, launch_extreme,
     launch_weighted_extreme, launch_extreme_grad, launch_narrow,
     launch_combine;  // the last two by the others
-
-// The passes of plan.panels, in float32.
-cudaError_t launch_panels(const AggregatePlan& plan, const AggregateArgs& args,
-                          cudaStream_t stream);
-
-// All of plan.words, hubs among them, in float32.
-cudaError_t launch_words(const AggregatePlan& plan, const AggregateArgs& args, cudaStream_t stream);
 
 // Warps of a row kernel's block at most, as its registers allow.
 inline int most_warps(AggregateLauncher* launcher, int load_bytes, const AggregateArgs& args) {

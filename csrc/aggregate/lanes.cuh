@@ -8,8 +8,9 @@ namespace gpuprims {
 enum class Mode { sum, mean, affine, weighted_sum, extreme, weighted_extreme, extreme_grad };
 
 // small: more edges in flight, for graphs of few warps. deep: the same in the stream of edges, for
-// rows in an order, most of which are in L1 or L2: a batch waits for the one that is not.
-enum class Shape { usual, small, deep };
+// rows in an order, most of which are in L1 or L2: a batch waits for the one that is not. bits: the
+// gradient of max and min from bits and rows alone, without weights and ids.
+enum class Shape { usual, small, deep, bits };
 
 // The columns of one lane in one tile.
 struct Lanes {

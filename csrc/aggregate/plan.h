@@ -13,6 +13,7 @@ constexpr int kMostRowWarps = 24;  // of sums and means without weights, 80 regi
 constexpr int kDeepRowWarps = 16;  // of sums with 16 edges in flight, 128
 constexpr int kWeightedRowWarps = 20;  // of the others, 96
 constexpr int kGradRowWarps = 16;      // of gradients of max and min, 128
+constexpr int kBitsRowWarps = 20;      // and without weights, 96
 
 // Rows are dealt by work: an edge counts 1, a row kRowCost, and every kUnit of that is a unit.
 // Row r lies at indptr[r] + kRowCost * r; starts[u] is the first row at or after u * kUnit. A warp
@@ -79,16 +80,13 @@ struct AggregatePlan {
   bool narrow;      // lanes over edges; a tile is a column
   bool deep;        // 16 edges in flight
   bool small;       // a group a row, no dealing
-  bool stream;      // gradients of max and min: nothing but bits and rows to be read
-  bool words;       // a warp a row and 32 columns
-  int panels;       // of the sources, one after another; 0: rows are read as they come
+  bool bits;        // gradients of max and min: nothing but bits and rows to be read
   bool hubs;        // some row may be cut
   bool long_rows;   // some row may be walked by the warp
   int hub_blocks;   // that combine the chunks of hubs
   bool prepare;     // the data is looked at, or the plan made, within the call
   int taken_words;  // gradients of max and min: of 32 columns of a tile
-  int64_t plan_at, partial_at, position_at, taken_at, marked_at, cursor_at,
-      space_bytes;  // workspace
+  int64_t plan_at, partial_at, position_at, taken_at, marked_at, space_bytes;  // workspace
 };
 
 struct SddmmPlan {

@@ -16,31 +16,35 @@ struct RowBatch {
   static constexpr bool kExtreme = kMode == Mode::extreme || kMode == Mode::weighted_extreme;
   static constexpr bool kGrad = kMode == Mode::extreme_grad;
   static constexpr bool kPlain = kMode == Mode::sum || kMode == Mode::mean || kMode == Mode::affine;
-  static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme;
+  static constexpr bool kBits = kShape == Shape::bits;
+  static constexpr bool kWeighted = !kPlain && kMode != Mode::extreme && !kBits;
   // Without weights, a factor of 1 is exact: rows that are not whole vectors have one kernel for
   // both. That of sums has fewer edges in flight, as it would spill.
   static constexpr bool kMayLackWeights = kWeighted && (kGrad || kLoads > 1);
   // Edges in flight a group. A batch holds that many rows of x in registers.
   static constexpr int kWords = kRowWords + (kExtreme && sizeof(T) == 2 ? 4 : 0) +
-                                (kExtreme && kWeighted ? 4 : 0) + (kGrad ? 4 : 0) +
+                                (kExtreme && kWeighted ? 4 : 0) + (kGrad && kWeighted ? 4 : 0) +
                                 (kMayLackWeights && kMode == Mode::weighted_sum ? 1 : 0);
   // The time of a graph of few warps is that of its longest row, whose batches are a latency each.
-  static constexpr int kFlight = kShape != Shape::usual             ? 16
-                                 : kWords > 8 || kLoads == 8        ? 2
-                                 : kWords > 4 || sizeof(Index) == 8 ? 4
-                                                                    : 8;
+  static constexpr int kFlight = kShape == Shape::small || kShape == Shape::deep ? 16
+                                 : kWords > 8 || kLoads == 8                     ? 2
+                                 : kWords > 4 || sizeof(Index) == 8              ? 4
+                                                                                 : 8;
   static constexpr unsigned kAll = ~0u >> (32 - kFlight);
   // The most threads of a block, and so the registers of one: 24 warps of 80 hold 96 KB of rows in
   // flight on a multiprocessor, which is twice what L2 needs; 20 of 96 hold 80 KB.
   static constexpr int kThreads = 32 * (kShape == Shape::deep             ? kDeepRowWarps
                                         : kPlain && kMode != Mode::affine ? kMostRowWarps
+                                        : kBits                           ? kBitsRowWarps
                                         : kGrad                           ? kGradRowWarps
                                                                           : kWeightedRowWarps);
 
   struct Batch {
     Packed<T, kVec> row[kFlight][kLoads];
     Acc weight[kWeighted ? kFlight : 1];
-    unsigned taken[kGrad ? kFlight : 1];  // bit k: column k took this edge
+    // Bit k: column k took this edge; kBits: of each edge kVec bits, next to each other, as
+    // registers are short where edges are in flight.
+    unsigned taken[kBits ? kVec * kFlight / 32 : kGrad ? kFlight : 1];
   };
 
   // What a batch's loads of rows wait for, read a batch before.
@@ -128,6 +132,15 @@ struct RowBatch {
         if (!(there >> u & 1)) source[u] = 0;
     }
     if constexpr (!kGrad) load_rows(batch, source, [](int, int) { return true; });
+    if constexpr (kBits) {
+#pragma unroll
+      for (int u = 0; u < kFlight; ++u) {
+        const unsigned own = there >> u & 1 ? ahead.taken[u] : bad >> u & 1 ? (1u << kVec) - 1 : 0;
+        unsigned& word = batch.taken[u * kVec / 32];
+        word = u * kVec % 32 == 0 ? own : word | own << u * kVec % 32;
+        batch.row[u][0] = Packed<T, kVec>::load_if(own, row_of_x(source[u]));
+      }
+    }
     if constexpr (kWeighted) {
       // In turns, so that each kind's loads are in flight together. What is not there has id 0.
       int64_t id[kFlight];
@@ -157,7 +170,7 @@ struct RowBatch {
     }
     // A column takes one edge of a row: few lanes have any of an edge's, and the others' sectors
     // are not read.
-    if constexpr (kGrad)
+    if constexpr (kGrad && kWeighted)
       load_rows(batch, source, [&](int u, int i) {
         return (batch.taken[u] >> (i * kVec) & ((1u << kVec) - 1)) != 0;
       });
@@ -167,7 +180,7 @@ struct RowBatch {
         if (!(bad >> u & 1)) continue;
 #pragma unroll
         for (int i = 0; i < kLoads; ++i) batch.row[u][i] = Packed<T, kVec>::not_numbers();
-        if constexpr (kGrad) batch.taken[u] = ~0u;
+        if constexpr (kGrad && !kBits) batch.taken[u] = ~0u;
       }
     }
   }

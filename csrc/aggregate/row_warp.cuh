@@ -44,6 +44,8 @@ struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
           value[k] += element;
         } else if constexpr (kMode == Mode::weighted_sum) {
           value[k] = fused(batch.weight[u], element, value[k]);
+        } else if constexpr (kGrad && !kWeighted) {
+          if (batch.taken[u * kVec / 32] >> (u * kVec % 32 + k) & 1) value[k] += element;
         } else if constexpr (kGrad) {
           if (batch.taken[u] >> k & 1) value[k] = fused(batch.weight[u], element, value[k]);
         } else {

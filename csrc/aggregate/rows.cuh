@@ -17,7 +17,6 @@ struct Dealing {
   int log_ways;  // groups that walk a long row together
   int long_degree;
   bool long_rows;  // there may be some
-  bool stream;     // gradients of max and min: VectorStream walks the short ones
 };
 
 // The rows of a warp's run that it walks with all its lanes: from deal.long_degree edges on, and
@@ -83,12 +82,6 @@ __device__ __forceinline__ void walk_run(const AggregateArgs& a, const Dealing& 
   const int64_t row0 = start(first + deal.warp_units * mine / groups);
   const int64_t row1 = start(first + deal.warp_units * (mine + 1) / groups);
   if (row0 >= row1) return;
-  if constexpr (Group::kGrad && Group::kLoads == 1 && Group::kIndexBytes == 4) {
-    if (deal.stream) {
-      VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
-      return;
-    }
-  }
   if constexpr (!Group::kWeighted)
     VectorStream<Group>(group, row0, row1, deal.long_degree).walk(deal.long_degree);
   else
@@ -171,8 +164,7 @@ inline Dealing dealing_of(const AggregatePlan& plan, int64_t first_tile) {
           plan.tile_lanes,
           plan.log_ways,
           static_cast<int>(plan.long_degree),
-          plan.long_rows,
-          plan.stream};
+          plan.long_rows};
 }
 
 template <class T, int kVec, Mode kMode, class Index, Shape kShape = Shape::usual>
@@ -202,9 +194,12 @@ cudaError_t launch_dtype(const AggregatePlan& plan, const AggregateArgs& args,
     if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.small)
         return launch_rows<T, kFull, kMode, int32_t, Shape::small>(plan, args, stream);
-    if constexpr (kMode == Mode::sum && !__is_same(T, __half))
+    if constexpr (kMode == Mode::sum && sizeof(T) == 4)
       if (takes_vectors(plan.load_bytes, args) && plan.deep)
         return launch_rows<T, kFull, kMode, int32_t, Shape::deep>(plan, args, stream);
+    if constexpr (kMode == Mode::extreme_grad)
+      if (takes_vectors(plan.load_bytes, args) && plan.bits)
+        return launch_rows<T, kFull, kMode, int32_t, Shape::bits>(plan, args, stream);
     if (takes_vectors(plan.load_bytes, args))
       return launch_rows<T, kFull, kMode, int32_t>(plan, args, stream);
   }

@@ -22,7 +22,7 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
   using Group = RowGroup<T, kVec, kMode, int32_t, kShape>;
   using Row = Packed<T, kVec>;
   static constexpr bool kGrad = Group::kGrad;
-  static constexpr int kFlight = kGrad || Group::kFlight >= 32 ? 8 : Group::kFlight;
+  static constexpr int kFlight = Group::kFlight;
   static constexpr int kMine = kGrad ? kVec * kFlight / 32 : 1;
   static constexpr int kFar = 1 << 30;  // beyond every edge of a run
   static constexpr int kJump = 2 * kFlight;
@@ -272,14 +272,14 @@ struct VectorStream<RowGroup<T, kVec, kMode, int32_t, kShape>> {
 #pragma unroll
           for (int u = part; u < part + kPart; ++u)
             add_edge<kPositions>(batch[u], at + u, bits_of(u));
-        } else if constexpr (kMode == Mode::extreme || kShape == Shape::deep) {
+        } else if constexpr (kMode == Mode::extreme || kShape != Shape::usual) {
           // An edge is more code than in a sum, and so is a row's end: a part has it once, as eight
           // of them (deep: sixteen) would not fit the instruction caches.
 #pragma unroll 1
           for (int done = part;;) {
 #pragma unroll
             for (int u = part; u < part + kPart; ++u)
-              if (u >= done && u < left) group.template add_row<kPositions>(batch[u], at + u);
+              if (u >= done && u < left) add_edge<kPositions>(batch[u], at + u, bits_of(u));
             if (left > part + kPart) break;
             done = left;
             store_row<false, kPositions>();

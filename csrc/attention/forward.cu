@@ -38,24 +38,44 @@ __global__ void __launch_bounds__(32 * kWarps)
     const int64_t degree = load_int(a.csr.indptr, a.csr.wide_offsets, first.row + 1) -
                            load_int(a.csr.indptr, a.csr.wide_offsets, first.row);
     const int64_t chunks = degree / kChunk, head = column / a.channels;
-    const Acc* const own = partial + slot * stride;
+    // In batches whose loads are in flight together: most hubs have less than a dozen chunks, which
+    // one by one are a latency each. Beyond the last chunk it is read again, and not added.
+    const auto chunk = [&](int64_t c) {
+      return partial + (slot + (c < chunks ? c : chunks - 1)) * stride;
+    };
     Acc best = -INFINITY;
-#pragma unroll 16
-    for (int64_t c = 0; c < chunks; ++c) {
-      const Acc other = own[c * stride + width + head];
-      best = other > best ? other : best;
+#pragma unroll 1
+    for (int64_t c = 0; c < chunks; c += 16) {
+      Acc other[16];
+#pragma unroll
+      for (int u = 0; u < 16; ++u) other[u] = chunk(c + u)[width + head];
+#pragma unroll
+      for (int u = 0; u < 16; ++u) best = other[u] > best ? other[u] : best;
     }
     const Acc base = best > -INFINITY ? best : Acc(0);
     Acc sum = 0, weight = 0, kept_sum = 0, kept_weight = 0;
-#pragma unroll(sizeof(Acc) == 8 ? 2 : 12)
-    for (int64_t c = 0; c < chunks; ++c) {
-      const Acc* const from = own + c * stride;
-      const Acc scale = power2(from[width + head] - base);
-      sum = fused(scale, from[column], sum);
-      weight = fused(scale, from[width + a.heads + head], weight);
-      if (!a.positive) continue;
-      kept_sum = fused(scale, from[width + 2 * a.heads + column], kept_sum);
-      kept_weight = fused(scale, from[2 * width + 2 * a.heads + head], kept_weight);
+    constexpr int kAtOnce = sizeof(Acc) == 8 ? 4 : 8;
+#pragma unroll 1
+    for (int64_t c = 0; c < chunks; c += kAtOnce) {
+      Acc top[kAtOnce], value[kAtOnce], below[kAtOnce], kept[kAtOnce], kept_below[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const Acc* const from = chunk(c + u);
+        top[u] = from[width + head];
+        value[u] = from[column];
+        below[u] = from[width + a.heads + head];
+        kept[u] = a.positive ? from[width + 2 * a.heads + column] : Acc(0);
+        kept_below[u] = a.positive ? from[2 * width + 2 * a.heads + head] : Acc(0);
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        if (c + u >= chunks) break;
+        const Acc scale = power2(top[u] - base);
+        sum = fused(scale, value[u], sum);
+        weight = fused(scale, below[u], weight);
+        kept_sum = fused(scale, kept[u], kept_sum);
+        kept_weight = fused(scale, kept_below[u], kept_weight);
+      }
     }
     const Acc inverse = dropout_scale(a.scores, Acc(1)) / weight;
     const Acc bias = a.bias ? static_cast<const Acc*>(a.bias)[column] : Acc(0);

@@ -136,7 +136,6 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.scheduled = v.scheduled;
   facts.positions = extreme;
   facts.taken = op == Op::grad;
-  facts.weighted = !weight.empty();
   facts.ids = with_ids;
   int64_t longest = 0;
   for (int64_t row = 0; row < rows; ++row)
@@ -156,8 +155,8 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   facts.most_warps = most_warps(launcher, width, args);
   facts.plain = (op == Op::affine || ((op == Op::sum || op == Op::mean) && weight.empty())) &&
                 takes_vectors(width, args);
-  facts.sums = facts.plain && launcher == launch_sum;
-  facts.may_deepen = facts.sums && takes_deep(tag<T>(), args);
+  facts.bits = facts.taken && weight.empty() && takes_vectors(width, args);
+  facts.may_deepen = facts.plain && launcher == launch_sum && takes_deep(tag<T>(), args);
   facts.narrow = launcher == launch_sum && takes_narrow(tag<T>(), width, args);
   const AggregatePlan plan = plan_aggregate(tag<T>(), width, rows, edges, features, facts);
   const PlanLayout layout = plan_layout(rows, edges);
@@ -174,7 +173,6 @@ Result<T> run(const Graph& g, const std::vector<T>& values, int64_t features,
   args.taken = reinterpret_cast<unsigned*>(base + plan.taken_at);
   args.marked = reinterpret_cast<unsigned*>(base + plan.marked_at);
   args.taken_words = plan.taken_words;
-  args.cursor = reinterpret_cast<unsigned char*>(base + plan.cursor_at);
   if (plan.hubs) args.partial = base + plan.partial_at;
   if (plan.hubs && extreme)
     args.partial_position = reinterpret_cast<int32_t*>(base + plan.position_at);
@@ -297,9 +295,7 @@ void check(int kind, int64_t features, std::mt19937& random) {
                 static_cast<int64_t>(random() % 4),
                 static_cast<int>(random() % 4) - 1,
                 static_cast<int>(random() % 3) - 1,
-                static_cast<int>(random() % 6) - 1,
-                static_cast<int>(random() % 5),
-                random() % 4 == 0};
+                static_cast<int>(random() % 6) - 1};
     return v;
   };
   for (Op op : {Op::sum, Op::mean, Op::max, Op::min, Op::grad, Op::affine}) {

@@ -9,7 +9,7 @@ from torch.nn import functional
 from ..aggregate import REDUCE, neighbor_aggregate
 from ..graph import Graph
 from ._edges import Edges, as_graph, destination_rows, ends_of, given_edges, values_of
-from ._linear import add_linear, apply_linear, set_lazy_error
+from ._linear import add_linear, apply_linear, fork_linear, set_lazy_error
 
 #: PyG's names beside ours.
 _NAMES = {"add": "sum", **{name: name for name in REDUCE}}
@@ -92,8 +92,17 @@ class SAGEConv(torch.nn.Module):
             out = out if self.lin_l.bias is None else out + self.lin_l.bias.to(out.dtype)
         else:
             weight = values_of(self, given, x_src)
+            root = None
+            if self.root_weight and x_dst is x_src and x_dst.shape[0] == graph.num_dst:
+                root = fork_linear(x_src, self.lin_r.weight, self.lin_l.bias)
+            if root is not None:
+                x_src = root[0]
             parts = [neighbor_aggregate(x_src, graph, weight, reduce) for reduce in self.reduce]
-            out = apply_linear(self.lin_l, parts[0] if len(parts) == 1 else torch.cat(parts, 1))
+            joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+            if root is not None:
+                out, x_dst = root[1].addmm_(joined, self.lin_l.weight.t()), None
+            else:
+                out = apply_linear(self.lin_l, joined)
         if self.root_weight and x_dst is not None:
             out = add_linear(out, destination_rows(self, x_dst, out.shape[0]), self.lin_r)
         return functional.normalize(out, dim=-1) if self.normalize else out
