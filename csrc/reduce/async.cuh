@@ -5,53 +5,17 @@
 
 namespace gpuprims {
 
-struct alignas(16) Words {
-  uint32_t w[4];
-};
-
-// A place in shared memory, as its instructions want it.
-#if defined(__CUDA_ARCH__)
-using SharedAt = uint32_t;
-#else
-using SharedAt = unsigned char*;
-#endif
-
-// Opaque, or else it would be made anew at each use, from a register that takes long to be read.
-__device__ __forceinline__ SharedAt shared_at(unsigned char* place) {
-#if defined(__CUDA_ARCH__)
-  uint32_t at;
-  asm volatile("mov.b32 %0, %1;"
-               : "=r"(at)
-               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(place))));
-  return at;
-#else
-  return place;
-#endif
-}
-
-__device__ __forceinline__ Words load_shared(SharedAt at) {
-#if defined(__CUDA_ARCH__)
-  Words v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-               : "r"(at)
-               : "memory");
-  return v;
-#else
-  return *reinterpret_cast<const Words*>(at);
-#endif
-}
-
 template <int Bytes>
-__device__ __forceinline__ void copy_async(SharedAt at, const void* from) {
+__device__ __forceinline__ void copy_async(void* to, const void* from) {
 #if defined(__CUDA_ARCH__)
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes)
                  : "memory");
 #else
-  memcpy(at, from, Bytes);
+  memcpy(to, from, Bytes);
 #endif
 }
 

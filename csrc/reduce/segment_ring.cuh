@@ -68,23 +68,15 @@ struct SegmentRing {
 #pragma unroll 1
         for (int i = lane * 4; i < count; i += 128) {
           if (i + 4 <= room) {
-            copy_async<16>(shared_place(to + ring_at(i)), values + i);
+            copy_async<16>(to + ring_at(i), values + i);
           } else {
 #pragma unroll 1
-            for (int e = i; e < room; ++e) copy_async<4>(shared_place(to + ring_at(e)), values + e);
+            for (int e = i; e < room; ++e) copy_async<4>(to + ring_at(e), values + e);
           }
         }
       }
     }
     copy_commit();
-  }
-
-  static __device__ __forceinline__ SharedAt shared_place(float* at) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-#else
-    return reinterpret_cast<unsigned char*>(at);
-#endif
   }
 };
 
