@@ -5,17 +5,46 @@
 
 namespace gpuprims {
 
-template <int Bytes>
-__device__ __forceinline__ void copy_async(void* to, const void* from) {
+// A place in shared memory, as its instructions want it.
 #if defined(__CUDA_ARCH__)
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+using SharedAt = uint32_t;
+#else
+using SharedAt = unsigned char*;
+#endif
+
+// Opaque, or else it would be made anew at each use, from a register that takes long to be read.
+__device__ __forceinline__ SharedAt shared_at(unsigned char* place) {
+#if defined(__CUDA_ARCH__)
+  uint32_t at;
+  asm volatile("mov.b32 %0, %1;"
+               : "=r"(at)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(place))));
+  return at;
+#else
+  return place;
+#endif
+}
+
+__device__ __forceinline__ float load_shared(SharedAt at) {
+  float value;
+#if defined(__CUDA_ARCH__)
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
+#else
+  memcpy(&value, at, sizeof value);
+#endif
+  return value;
+}
+
+template <int Bytes>
+__device__ __forceinline__ void copy_async(SharedAt at, const void* from) {
+#if defined(__CUDA_ARCH__)
   if constexpr (Bytes == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(Bytes)
                  : "memory");
 #else
-  memcpy(to, from, Bytes);
+  memcpy(at, from, Bytes);
 #endif
 }
 

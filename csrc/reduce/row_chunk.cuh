@@ -61,8 +61,9 @@ __device__ __forceinline__ int staged_chunk(const Op& op, const ReduceArgs& args
   const int lane = threadIdx.x & 31, steps = count / (kTogether * kStep) * kTogether;
   unsigned char* const slots =
       dynamic_memory + threadIdx.x / 32 * (kChunk * sizeof(Raw)) + lane * 16;
+  const SharedAt at = shared_at(slots);
 #pragma unroll 8
-  for (int i = 0; i < steps; ++i) copy_async<16>(slots + i * 512, from + lane * V + i * kStep);
+  for (int i = 0; i < steps; ++i) copy_async<16>(at + i * 512, from + lane * V + i * kStep);
   copy_commit();
   copy_wait<0>();
 #pragma unroll 1
