@@ -200,43 +200,21 @@ def test_pieces_one_after_another(program: Path, tmp_path: Path) -> None:
     run(program, [Case(x, op, [0]) for op in (codes.SUM, codes.ARGMAX, codes.VAR)], tmp_path)
 
 
-@pytest.mark.parametrize("depth", ["2", "3"])
-def test_rows_in_a_ring(program: Path, depth: str, tmp_path: Path) -> None:
-    """Columns whose rows come by way of shared memory, and what does not: a last piece, odd columns."""
+@pytest.mark.parametrize("pieces", ["1", "2", "8"])
+def test_rows_of_columns_that_are_replaced(program: Path, pieces: str, tmp_path: Path) -> None:
+    """Whole pieces, whose rows are loaded as those before them enter, and what is left over."""
     cases = []
-    shapes = ((700, 1600), (64, 1000), (2, 256, 64), (700, 32), (200, 30))  # the first: two pieces a thread
+    shapes = ((1100, 136), (64, 1000), (2, 640, 64), (700, 32), (200, 30))
     for shape in shapes:
         x = make(shape, torch.float32, "cpu", shape[-1])
         x[..., 70 % shape[-2] :, 1] = math.nan
         x[..., 3, 2] = math.inf
         x[..., 4] = -math.inf
         x[..., 5] = 1e5 + x[..., 5] / 8
+        x[..., 9, 7] = math.nan
         for op in (codes.ARGMAX, codes.ARGMIN, codes.VAR, codes.LOGSUMEXP, STATS):
-            for chunks in (0, 2)[: 1 + (x.numel() < 100_000)]:
-                cases.append(Case(x, op, [x.dim() - 2], chunks=chunks))
-    run(program, cases, tmp_path, GPUPRIMS_REDUCE_RING=depth)
-
-
-def test_short_rows_in_a_ring(program: Path, tmp_path: Path) -> None:
-    cases = []
-    for rows, n in ((1000, 64), (777, 4), (300, 12), (130, 200), (100, 512), (333, 20)):
-        x = make((rows, n), torch.float32, "cpu", n)
-        x[rows // 2, n // 2] = math.nan
-        x[3] = -math.inf
-        for op in (codes.MAX, codes.MIN, codes.ARGMAX, codes.VAR, codes.LOGSUMEXP, STATS):
-            cases.append(Case(x, op, [1]))
-    run(program, cases, tmp_path, GPUPRIMS_REDUCE_PACKED="1")
-
-
-def test_chunks_in_a_ring_and_at_once(program: Path, tmp_path: Path) -> None:
-    """As many chunks as the emulator's four multiprocessors take at once, and more."""
-    cases = []
-    for rows, n in ((1, 9000), (1, 300_000), (40, 4096), (7, 10_000)):
-        x = make((rows, n), torch.float32, "cpu", n)
-        x[-1, n // 2] = math.nan
-        for op in (codes.SUM, codes.NORM2, codes.PROD, codes.MAX, codes.LOGSUMEXP, STATS):
-            cases.append(Case(1 + x / n if op == codes.PROD else x, op, [1]))
-    run(program, cases, tmp_path)
+            cases.append(Case(x, op, [x.dim() - 2]))
+    run(program, cases, tmp_path, GPUPRIMS_REDUCE_PIECES=pieces)
 
 
 def test_rows_that_are_neighbours(program: Path, tmp_path: Path) -> None:

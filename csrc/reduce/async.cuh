@@ -5,10 +5,6 @@
 
 namespace gpuprims {
 
-struct alignas(16) Words {
-  uint32_t w[4];
-};
-
 // A place in shared memory, as its instructions want it.
 #if defined(__CUDA_ARCH__)
 using SharedAt = uint32_t;
@@ -29,17 +25,14 @@ __device__ __forceinline__ SharedAt shared_at(unsigned char* place) {
 #endif
 }
 
-__device__ __forceinline__ Words load_shared(SharedAt at) {
+__device__ __forceinline__ float load_shared(SharedAt at) {
+  float value;
 #if defined(__CUDA_ARCH__)
-  Words v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-               : "r"(at)
-               : "memory");
-  return v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(at) : "memory");
 #else
-  return *reinterpret_cast<const Words*>(at);
+  memcpy(&value, at, sizeof value);
 #endif
+  return value;
 }
 
 template <int Bytes>

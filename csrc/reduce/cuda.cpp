@@ -20,12 +20,19 @@ int forced_chunks() {
   return chunks;
 }
 
-// GPUPRIMS_REDUCE_RING (0: none, 2 or 3 batches of rows of columns; 0 also for long rows) and
-// GPUPRIMS_REDUCE_PACKED (blocks of short rows that stay, 0: none): read at each call, to compare.
-int forced_number(const char* name, int most) {
-  const char* const text = std::getenv(name);
-  const int value = text ? std::atoi(text) : -1;
-  return value >= 0 && value <= most ? value : -1;
+// To compare, read once: GPUPRIMS_REDUCE_AHEAD=1 (ReduceArgs), GPUPRIMS_REDUCE_PIECES=1, 2, 4 or 8
+// pieces a thread of columns, where its plan would have as many or more than one.
+int number_of(const char* name) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : 0;
+}
+bool asks_ahead() {
+  static const bool ahead = number_of("GPUPRIMS_REDUCE_AHEAD") == 1;
+  return ahead;
+}
+int forced_pieces() {
+  static const int pieces = number_of("GPUPRIMS_REDUCE_PIECES");
+  return pieces == 1 || pieces == 2 || pieces == 4 || pieces == 8 ? pieces : 0;
 }
 
 bool captures(cudaStream_t stream) {
@@ -82,9 +89,8 @@ Launcher* launcher_of(ReduceFamily family) {
 void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& input, int device) {
   ReduceProblem problem = problem_for(args, family, device_info(device).sms);
   problem.forced_chunks = forced_chunks();
-  problem.forced_ring = forced_number("GPUPRIMS_REDUCE_RING", 3);
-  if (problem.forced_ring == 1) problem.forced_ring = -1;  // no ring
-  problem.forced_packed = forced_number("GPUPRIMS_REDUCE_PACKED", 8);
+  problem.forced_pieces = forced_pieces();
+  args.ahead = asks_ahead();
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
   // long_rows numbers rows in 32 bits: 64 would cost it registers, and where they are few spills.

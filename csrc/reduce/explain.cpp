@@ -11,21 +11,16 @@ static_assert(kRowLanes == 4);  // the words below
 void describe(const ReducePlan& p, char* text, int64_t size) {
   switch (p.algo) {
     case ReduceAlgo::packed_rows:
-      std::snprintf(text, size, "%d lanes a row%s", p.lanes,
-                    p.blocks > 0 ? ", blocks that stay with a ring of rows" : "");
+      std::snprintf(text, size, "%d lanes a row", p.lanes);
       break;
     case ReduceAlgo::long_rows:
-      std::snprintf(text, size, "%lld chunks of %d a row, %d in a block%s",
-                    static_cast<long long>(p.chunks), kChunk, p.per,
-                    p.staging == Staging::ring    ? ", in a ring of batches"
-                    : p.staging == Staging::whole ? ", all at once"
-                                                  : "");
+      std::snprintf(text, size, "%lld chunks of %d a row, %d in a block",
+                    static_cast<long long>(p.chunks), kChunk, p.per);
       break;
     default:
-      std::snprintf(text, size, "%d threads of %d columns x %d of %d pieces of %d, %s%s%lld parts",
+      std::snprintf(text, size, "%d threads of %d columns x %d of %d pieces of %d, %s%lld parts",
                     p.columns, p.wide, p.rows * (p.shared ? kRowLanes : 1), p.pieces, kPiece,
-                    p.shared ? "4 threads a piece, " : "",
-                    p.ring > 0 ? "in a ring of batches, " : "", static_cast<long long>(p.parts));
+                    p.shared ? "4 threads a piece, " : "", static_cast<long long>(p.parts));
   }
 }
 
@@ -70,6 +65,5 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_reduce(
                 "reduce %s %s %lld of %lld -> %s, %s, grid %lld x %d threads, workspace %.3f MB, "
                 "moves %.3f MB",
                 name, dtype_name(type), columns, n, reduce_algo_name(p.algo), detail,
-                static_cast<long long>(p.blocks > 0 ? std::min(p.grid, p.blocks) : p.grid),
-                p.threads, p.workspace / 1e6, p.traffic / 1e6);
+                static_cast<long long>(p.grid), p.threads, p.workspace / 1e6, p.traffic / 1e6);
 }

@@ -75,7 +75,7 @@ constexpr int kRowBlocks = sizeof(typename Op::State) > 48                      
 
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ void reduce_long(const Op& op, const ReduceArgs& args, int64_t parts,
-                                            int per, Staging staging, typename Op::State* states) {
+                                            int per, bool staged, typename Op::State* states) {
   using State = typename Op::State;
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, unit = warp / per;
   const uint32_t at = blockIdx.x * (warps / per) + unit;
@@ -90,7 +90,7 @@ __device__ __forceinline__ void reduce_long(const Op& op, const ReduceArgs& args
   if (left > 0)
     state = warp_chunk<Op, Raw, Loads, Pair>(
         op, args, from, static_cast<const Raw*>(args.other) + (Pair ? base : 0),
-        static_cast<int>(left < kChunk ? left : kChunk), staging, base);
+        static_cast<int>(left < kChunk ? left : kChunk), staged, base);
   if (per > 1) {  // pairwise, by the first warp: a lane has a warp's state
     if ((threadIdx.x & 31) == 0) states[warp] = state;
     __syncthreads();
@@ -119,31 +119,26 @@ __device__ __forceinline__ void reduce_long(const Op& op, const ReduceArgs& args
 
 template <class Op, class Raw, int Loads, bool Pair>
 __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
-    long_rows(const __grid_constant__ ReduceArgs args, int64_t parts, int per, Staging staging) {
+    long_rows(const __grid_constant__ ReduceArgs args, int64_t parts, int per, bool staged) {
   using State = typename Op::State;
   using Placed = typename AlsoPlaced<Op, Raw>::Type;
   using PlacedState = typename Placed::State;
   __shared__ __align__(16) unsigned char memory[kFinish * sizeof(PlacedState)];
   if constexpr (!std::is_same_v<Placed, Op>)
     if (args.indices)
-      return reduce_long<Placed, Raw, Loads, Pair>(Placed{}, args, parts, per, staging,
+      return reduce_long<Placed, Raw, Loads, Pair>(Placed{}, args, parts, per, staged,
                                                    reinterpret_cast<PlacedState*>(memory));
   const Op op = make_op<Op>(args);
-  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staging,
+  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staged,
                                     reinterpret_cast<State*>(memory));
 }
 
 template <class Op, class Raw, int Loads = 8, bool Pair = false>
 cudaError_t launch_long_rows(const ReduceArgs& args, const ReducePlan& plan, cudaStream_t stream) {
-  const Staging staging =
-      plan.staging == Staging::ring && !kRingRows<Op, Raw> ? Staging::none : plan.staging;
-  const size_t each = staging == Staging::whole  ? kChunk * sizeof(Raw)
-                      : staging == Staging::ring ? kRingChunkBytes
-                                                 : 0;
-  return launch(
-      long_rows<Op, Raw, Loads, Pair>,
-      {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), plan.threads / 32 * each},
-      stream, args, plan.parts, plan.per, staging);
+  const size_t stage = plan.staged ? plan.threads / 32 * kChunk * sizeof(Raw) : 0;
+  return launch(long_rows<Op, Raw, Loads, Pair>,
+                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), stage}, stream, args,
+                plan.parts, plan.per, plan.staged);
 }
 
 }  // namespace gpuprims

@@ -50,21 +50,12 @@ constexpr ReduceFamily family_of(ReduceOp op) {
 namespace reduce_tuning {
 constexpr int kThreads = 256;
 constexpr int kPackedSlots = 4;            // a lane of packed_rows: as many loads in flight
-constexpr int kPackedBlocks = 4;           // of a multiprocessor, where they stay
 constexpr int kWarpsPerSm = 24;            // that long rows are cut for
 constexpr int kMostTickets = 4096;         // of the array that clears itself
-constexpr int64_t kRingBytes = 16 << 20;   // of input, for which a ring of rows is worth its memory
 constexpr int kStridedThreads = 768;       // at a time on a multiprocessor
 constexpr int64_t kStagedRow = 128 << 10;  // bytes of a row that a block brings to shared memory
 constexpr int64_t kStagedSm = 192 << 10;   // and of all blocks of a multiprocessor
 }  // namespace reduce_tuning
-
-// How a chunk of long_rows reaches its warp.
-enum class Staging : int32_t {
-  none,   // 8 vectors a lane, in registers
-  whole,  // all of it at once, in shared memory
-  ring,   // a batch in shared memory while the one before is reduced
-};
 
 struct ReduceProblem {
   Dtype dtype = Dtype::f32;
@@ -75,22 +66,20 @@ struct ReduceProblem {
   bool aligned = true;     // the input's address, to 16 bytes
   bool short_rows = true;  // there is packed_rows for them; otherwise long_rows takes them
   int state_bytes = 4;
-  int forced_chunks = 0;   // chunks (strided: pieces) a block, 0: as many as fit
-  int forced_packed = -1;  // blocks of packed_rows that stay on a multiprocessor, 0: none stays
-  int forced_ring = -1;    // 0: no ring of rows, 2 or 3: batches in it
+  int forced_chunks = 0;  // chunks (strided: pieces) a block, 0: as many as fit
+  int forced_pieces = 0;  // most pieces of a thread of columns, 0: as planned
 };
 
 struct ReducePlan {
   ReduceAlgo algo = ReduceAlgo::none;
   int64_t grid = 0;
   int threads = 0;
-  int vector = 4;      // elements of the input in 16 bytes
-  int64_t chunks = 1;  // of a row
-  int64_t parts = 1;   // partial results of a row
-  int lanes = 0;       // packed_rows: lanes a row
-  int64_t blocks = 0;  // packed_rows: that stay, where there is a ring of rows, or 0
-  int per = 1;         // long_rows: chunks of a row in a block, a warp each
-  Staging staging = Staging::none;
+  int vector = 4;       // elements of the input in 16 bytes
+  int64_t chunks = 1;   // of a row
+  int64_t parts = 1;    // partial results of a row
+  int lanes = 0;        // packed_rows: lanes a row
+  int per = 1;          // long_rows: chunks of a row in a block, a warp each
+  bool staged = false;  // whole chunks are asked for at once
   // strided
   int columns = 1;         // threads across columns
   int rows = 1;            // threads, or eights of them, that have a piece each at a time
@@ -100,7 +89,6 @@ struct ReducePlan {
   bool loads = false;      // of all columns of a thread at once
   bool row_loads = false;  // of 8 rows at once
   bool rows_inner = false;
-  int ring = 0;       // batches of rows that a thread has in shared memory, or none
   int64_t tiles = 1;  // of columns
   int64_t tickets = 0, workspace = 0, traffic = 0;
 };
@@ -151,14 +139,6 @@ inline int ceil_power(int64_t x, int64_t most) {
       std::min<int64_t>(std::bit_ceil<uint64_t>(std::max<int64_t>(x, 1)), most));
 }
 
-// What reduces float32 for long enough, between its loads, to be given its rows past its registers.
-// Maxima are, of short rows. Not statistics with positions.
-inline bool does_more_than_add(const ReduceProblem& p, bool maxima) {
-  const bool op = p.family != ReduceFamily::additive && p.family != ReduceFamily::dot &&
-                  (maxima || p.family != ReduceFamily::extreme);
-  return op && p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.state_bytes <= 32;
-}
-
 inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   const ReduceLayout& l = p.layout;
   plan.algo = ReduceAlgo::strided;
@@ -182,9 +162,15 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   // Measured on an H200, as what follows. Short rows of integers are a thread each.
   plan.shared =
       may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads && l.n >= 16));
-  // Pieces one after another, while there are threads for most places; a block takes up to 8.
+  // Pieces one after another, while there are threads for most places; a block takes up to 8. What
+  // takes longer to enter than to add needs all places taken, so that one thread's work is hidden
+  // by another's loads: 2.5 times as many, since a last round that is partly empty costs the more.
+  const bool heavy = p.dtype == Dtype::f32 && p.acc == Dtype::f32 &&
+                     p.family != ReduceFamily::additive && p.family != ReduceFamily::extreme;
+  const int64_t needed = plan.loads && heavy ? busy / 2 * 5 : busy / 8 * 5;
   while (!plan.shared && plan.pieces < 8 && pieces > 8 &&
-         threads * pieces / (2 * plan.pieces) >= busy / 8 * 5)
+         (p.forced_pieces > 0 ? plan.pieces < p.forced_pieces
+                              : threads * pieces / (2 * plan.pieces) >= needed))
     plan.pieces *= 2;
   const int room = reduce_tuning::kThreads / (plan.shared ? kRowLanes : 1);
   const int runs = ceil_power((pieces + plan.pieces - 1) / plan.pieces, room);
@@ -226,11 +212,6 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
     plan.tickets = plan.tiles;
     plan.workspace = l.columns * plan.parts * p.state_bytes;
   }
-  // Where there is more to do than to add, rows are on their way past the registers meanwhile: more
-  // of them where there are few threads.
-  if (does_more_than_add(p, false) && plan.loads && !plan.shared && l.n >= kPiece * plan.pieces &&
-      (p.forced_ring >= 0 || plan.traffic >= reduce_tuning::kRingBytes))
-    plan.ring = p.forced_ring >= 0 ? p.forced_ring : plan.grid <= 2 * p.sms ? 3 : 2;
   return plan;
 }
 
@@ -248,10 +229,9 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
   // Few chunks are spread over all multiprocessors, since one alone reads no faster for more warps;
   // but a row that one block brings in at once needs no other block to come to an end.
   const bool few = warps < int64_t{p.sms} * 2 * kGroup;
-  // Not float64 statistics, whose states take the room, and of sums those of float32 alone.
-  const bool sums = p.dtype == Dtype::f32 && p.acc == Dtype::f32 && p.forced_ring != 0;
-  const bool may_stage = p.family != ReduceFamily::dot && p.state_bytes <= 48 &&
-                         (p.family != ReduceFamily::additive || sums);
+  // Not sums, whose loop would spill, and not float64 statistics, whose states take the room.
+  const bool may_stage =
+      p.family != ReduceFamily::dot && p.family != ReduceFamily::additive && p.state_bytes <= 48;
   const bool alone = may_stage && few && plan.chunks <= kGroup && plan.chunks * bytes <= kStagedRow;
   while (!alone && plan.per > 1 && warps < int64_t{plan.per} * p.sms * 2) plan.per /= 2;
   if (p.forced_chunks > 0) plan.per = std::min(kGroup, p.forced_chunks);
@@ -267,11 +247,7 @@ inline ReducePlan plan_long(const ReduceProblem& p, ReducePlan plan) {
     plan.grid = (columns + rows - 1) / rows;
   }
   const int64_t resident = (plan.grid + p.sms - 1) / p.sms * (plan.threads / 32) * bytes;
-  const bool long_busy = p.family == ReduceFamily::logsumexp || p.family == ReduceFamily::stats;
-  if (may_stage && resident <= kStagedSm)
-    plan.staging = Staging::whole;
-  else if (long_busy && does_more_than_add(p, false) && p.forced_ring != 0)
-    plan.staging = Staging::ring;
+  plan.staged = may_stage && resident <= kStagedSm;
   return plan;
 }
 
@@ -284,15 +260,7 @@ inline ReducePlan plan_packed(const ReduceProblem& p, ReducePlan plan) {
   const bool tree = p.family == ReduceFamily::additive && p.acc != Dtype::i64;
   plan.lanes = tree && slots > kSlots ? 32 : ceil_power((slots + kEach - 1) / kEach, 32);
   const int64_t rows = plan.threads / plan.lanes;
-  using reduce_tuning::kPackedBlocks;
   plan.grid = (p.layout.columns + rows - 1) / rows;
-  // Blocks that stay and have a ring of rows: whole vectors of many rows.
-  const ReduceLayout& l = p.layout;
-  const bool whole = does_more_than_add(p, true) && p.aligned && l.kept_dims == 1 && l.n % 4 == 0 &&
-                     l.kept_step[0] % 4 == 0;
-  const int64_t blocks = int64_t{p.sms} * (p.forced_packed > 0 ? p.forced_packed : kPackedBlocks);
-  if (whole && p.forced_packed != 0 && (p.forced_packed > 0 || plan.grid >= 4 * blocks))
-    plan.blocks = blocks;
   return plan;
 }
 

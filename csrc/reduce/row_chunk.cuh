@@ -5,20 +5,7 @@
 
 namespace gpuprims {
 
-// Rounded before it is added to anything: dot is the sum of products, bit for bit.
-template <class A>
-__device__ __forceinline__ A product_of(A a, A b) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<A, float>)
-    return __fmul_rn(a, b);
-  else
-    return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
-// Products of two packs enter.
+// Products of two packs enter, each rounded first: dot is the sum of products, bit for bit.
 template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bundle& bundle,
                                                const Pack<Raw>& a, const Pack<Raw>& b) {
@@ -60,14 +47,10 @@ __device__ __forceinline__ void turn(A (&a)[V], int s) {
   for (int e = 0; e < V; ++e) a[e] = two[e];
 }
 
-// What has more to do than to add, or to compare: see ring_chunk.
+// What takes longer to enter than to add: its next batch is on its way to L2 meanwhile.
 template <class Op, class Raw>
-constexpr bool kRingRows = std::is_same_v<Raw, float> && (std::is_same_v<Op, LogSumExp<float>> ||
-                                                          std::is_same_v<Op, Stats<float>>);
-constexpr int kRingChunkBytes = 2 * kTogether * 512;  // of a warp
-
-template <class Op, class Raw>
-constexpr bool kStagesSums = std::is_same_v<Op, Additive<float>> && std::is_same_v<Raw, float>;
+constexpr bool kAsksAhead = std::is_same_v<Raw, float> && (std::is_same_v<Op, LogSumExp<float>> ||
+                                                           std::is_same_v<Op, Stats<float>>);
 
 // The whole steps of a warp's chunk, all asked for before the first is waited for: where there are
 // few warps, their waiting is what takes time. The number of elements that have entered.
@@ -95,81 +78,15 @@ __device__ __forceinline__ int staged_chunk(const Op& op, const ReduceArgs& args
   return steps * kStep;
 }
 
-template <class A>
-struct FourSums {
-  A a[4];
-};
-
-// The same of sums of float32. A call, as the loop that is not staged needs all registers: the
-// elements of a lane up to where the steps end, to its 4 accumulators in turn.
-inline __device__ __noinline__ FourSums<float> staged_sums(const float* from, SharedAt slots,
-                                                           int steps) {
-  FourSums<float> sums = {};
-#pragma unroll 8
-  for (int i = 0; i < steps; ++i) copy_async<16>(slots + i * 512, from + i * 128);
-  copy_commit();
-  copy_wait<0>();
-#pragma unroll 8
-  for (int i = 0; i < steps; ++i) {
-    const Words line = load_shared(slots + i * 512);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) sums.a[e] += word_as_float(line.w[e]);
-  }
-  return sums;
-}
-
-// A warp's whole chunk, a batch of it on its way past the registers while the one before enters:
-// what takes long to enter does not keep memory waiting. A lane reads what it has asked for itself.
-template <class Op, class Raw, class Bundle>
-__device__ __forceinline__ void ring_chunk(const Op& op, const ReduceArgs& args, const Raw* from,
-                                           Bundle& bundle) {
-  constexpr int V = kVector<Raw>, kStep = 32 * V, kBatch = kTogether * kStep;
-  const int lane = threadIdx.x & 31;
-  const SharedAt slots = shared_at(dynamic_memory + threadIdx.x / 32 * kRingChunkBytes + lane * 16);
-  const auto ask = [&](int p) {
-    if (p < kChunk) {
-#pragma unroll
-      for (int e = 0; e < kTogether; ++e)
-        copy_async<16>(slots + (p & kBatch) * sizeof(Raw) + e * 512,
-                       from + p + lane * V + e * kStep);
-    }
-    copy_commit();
-  };
-  ask(0);
-#pragma unroll 1
-  for (int p = 0; p < kChunk; p += kBatch) {
-    ask(p + kBatch);
-    copy_wait<1>();
-    Pack<Raw> packs[kTogether];
-#pragma unroll
-    for (int e = 0; e < kTogether; ++e)
-      packs[e] = {load_shared(slots + (p & kBatch) * sizeof(Raw) + e * 512), kAllValid};
-    enter_together(op, args.decode, bundle, packs, lane * V + p, kStep, 32, kChunk - p);
-  }
-}
-
 // A warp's chunk by aligned vectors, `s` elements before it the first: the ends one by one.
 template <class Op, class Raw, int Loads, class Bundle>
 __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& args, const Raw* from,
-                                              int s, int count, Staging staging, Bundle& bundle) {
+                                              int s, int count, bool staged, Bundle& bundle) {
   constexpr int V = kVector<Raw>, kStep = 32 * V;
   const int lane = threadIdx.x & 31;
   int start = -s;
-  if constexpr (kRingRows<Op, Raw>)
-    if (staging == Staging::ring && s == 0 && count == kChunk)
-      return ring_chunk(op, args, from, bundle);
-  if constexpr (kStagesSums<Op, Raw>) {
-    if (staging == Staging::whole && s == 0 && is_plain(op)) {
-      start = count / kStep * kStep;
-      const auto sums = staged_sums(
-          from + lane * V,
-          shared_at(dynamic_memory + threadIdx.x / 32 * kChunk * sizeof(Raw) + lane * 16),
-          count / kStep);
-#pragma unroll
-      for (int e = 0; e < V; ++e) bundle.a[e] = sums.a[e];
-    }
-  } else if constexpr (!kAdds<Op>)  // whose loop would spill
-    if (staging == Staging::whole && s == 0) start = staged_chunk(op, args, from, count, bundle);
+  if constexpr (!kAdds<Op>)  // whose loop would spill
+    if (staged && s == 0) start = staged_chunk(op, args, from, count, bundle);
 #pragma unroll 1
   while (start < count) {
     const int p = start + lane * V;
@@ -178,6 +95,11 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
 #pragma unroll
       for (int i = 0; i < Loads; ++i)
         packs[i / kTogether][i % kTogether] = {load_words(from + p + i * kStep), kAllValid};
+      if constexpr (kAsksAhead<Op, Raw>) {
+        static_assert(Loads * 16 == 128);  // a lane a line
+        if (args.ahead && start + 2 * Loads * kStep <= count)
+          ask_line(from + start + Loads * kStep + lane * 32);
+      }
       with_settled<Op, Raw>(op, args.decode, [&](const Op& o, const Decode& d) {
 #pragma unroll
         for (int i = 0; i < Loads / kTogether; ++i)
@@ -214,7 +136,7 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
 template <class Op, class Raw, int Loads, bool Pair>
 __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const ReduceArgs& args,
                                                          const Raw* from, const Raw* other,
-                                                         int count, Staging staging, int64_t base) {
+                                                         int count, bool staged, int64_t base) {
   constexpr int V = kVector<Raw>, kStep = 32 * V;
   const int lane = threadIdx.x & 31;
   const uint32_t skew = skew_of(from);
@@ -223,7 +145,7 @@ __device__ __forceinline__ typename Op::State warp_chunk(const Op& op, const Red
     if (kTurns<Op> || skew == 0) {
       const int s = static_cast<int>(skew / sizeof(Raw));
       bundle.begin(op, lane * V > s ? lane * V - s : 0);
-      aligned_chunk<Op, Raw, Loads>(op, args, from, s, count, staging, bundle);
+      aligned_chunk<Op, Raw, Loads>(op, args, from, s, count, staged, bundle);
       if constexpr (Op::kTree)
         if (s > 0) turn(bundle.a, s);
       return close_lanes(op, bundle, 32, base, count);

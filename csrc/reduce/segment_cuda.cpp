@@ -1,7 +1,5 @@
 // segment_reduce and segment_expand: tensors to plan to launches. Nothing here depends on a
 // segment's length.
-#include <cstdlib>
-
 #include "common/cuda_stable.h"
 #include "reduce/segment_checks.h"
 #include "reduce/segment_kernels.h"
@@ -48,12 +46,6 @@ void look_at_offsets(const char* op, const Tensor& values, const SegmentReduceAr
   raise_if_bad(op, args.flag, args.n, stream);
 }
 
-// GPUPRIMS_SEGMENT_RING=0: tiles, to compare.
-bool may_ring(const SegmentReduceArgs& args) {
-  const char* const text = std::getenv("GPUPRIMS_SEGMENT_RING");
-  return reinterpret_cast<uintptr_t>(args.values) % 16 == 0 && !(text && *text == '0');
-}
-
 bool must_look(int64_t promises) { return !(promises & kReduceChecked) || raise_on_bad_data(); }
 
 }  // namespace
@@ -81,9 +73,10 @@ Tensor segment_reduce_cuda(const Tensor& values_in, const Tensor& indptr_in, int
   args.values = values.const_data_ptr();
   args.indptr = indptr.const_data_ptr();
   args.out = out.mutable_data_ptr();
-  const SegmentReducePlan plan = plan_segment_reduce(
-      {args.dtype, args.op, args.n, args.segments, args.features, columns_at_once(args),
-       device_info(device).sms, args.check, promises, may_ring(args)});
+  const SegmentReducePlan plan =
+      plan_segment_reduce({args.dtype, args.op, args.n, args.segments, args.features,
+                           columns_at_once(args), device_info(device).sms, args.check, promises,
+                           reinterpret_cast<uintptr_t>(args.values) % 16 == 0});
   const cudaStream_t stream = current_stream(device);
   if (plan.nothing) {
     if (raise_on_bad_data()) look_at_offsets(kOp, values, args, stream);

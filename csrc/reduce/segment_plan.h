@@ -54,7 +54,7 @@ struct SegmentReduceProblem {
   int sms = 132;
   bool must_look = true;
   int64_t promises = 0;
-  bool ring = false;  // values are at a 16-byte boundary, and nothing forbids it
+  bool aligned = false;  // the values' address, to 16 bytes
 };
 
 constexpr int kMostLevels = 4;
@@ -123,7 +123,7 @@ inline SegmentReducePlan plan_segment_reduce(const SegmentReduceProblem& p) {
     plan.capacity = plan.stage ? t::kThreads * t::kStaged : 0;
     plan.tiles = segment_div_up(p.segments, plan.tile);
     plan.blocks = static_cast<int>(std::min<int64_t>(plan.tiles, resident));
-    plan.ring = p.ring && mean <= t::kRingMean && p.dtype == Dtype::f32;
+    plan.ring = p.aligned && mean <= t::kRingMean && p.dtype == Dtype::f32;
     plan.piece = kSegmentChunk;
     plan.inline_limit = plan.stage ? t::kInlineShort : kSegmentChunk;
   }

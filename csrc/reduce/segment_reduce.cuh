@@ -75,7 +75,7 @@ __device__ __forceinline__ typename Op::State reduce_few_by(const Op& op, const 
 #pragma unroll
   for (int s = 0; s < kUsed; ++s) {
     slot[s] = op.identity();
-    if (s * V < length) {
+    if (source.any(s * V, length)) {
       State v[V];
 #pragma unroll
       for (int e = 0; e < V; ++e) v[e] = source.at(op, s * V + e, length);

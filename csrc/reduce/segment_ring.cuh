@@ -11,15 +11,24 @@ constexpr int kRingValues = segment_reduce_tuning::kRingValues;
 
 // 16 bytes of padding every 32 values: equal lengths would meet in few banks.
 constexpr int ring_at(int i) { return i + i / 32 * 4; }
-constexpr int kRingSlot = ring_at(kRingValues);  // values; a warp has two slots
+constexpr int kRingSlot = ring_at(kRingValues) * 4;  // bytes; a warp has two slots
+// What is missing of a segment is read before it is left out.
+constexpr int kRingBytes = segment_reduce_tuning::kThreads / 32 * 2 * kRingSlot + 256;
 
+// The values of a lane's segment, few enough to pass one padding at most.
 template <class Op>
 struct RingValues {
-  const float* slot;
-  int begin;
+  SharedAt first;
+  int left;  // before the first padding
 
+  __device__ __forceinline__ RingValues(SharedAt slot, int begin)
+      : first(slot + ring_at(begin) * 4), left(32 - begin % 32) {}
+  __device__ __forceinline__ bool any(int i, int length) const {
+    return __any_sync(~0u, i < length);
+  }
   __device__ __forceinline__ typename Op::State at(const Op& op, int i, int length) const {
-    return i < length ? op.lift(slot[ring_at(begin + i)]) : op.identity();
+    const float value = load_shared((i < left ? first : first + 16) + i * 4);
+    return i < length ? op.lift(value) : op.identity();
   }
 };
 
@@ -33,7 +42,7 @@ struct RingSegment {
 struct SegmentRing {
   const SegmentReduceArgs& args;
   const SegmentReduceSpace& space;
-  float* const slots;
+  SharedAt slots;
 
   __device__ __forceinline__ RingSegment look(int64_t group) const {
     RingSegment s;
@@ -60,31 +69,23 @@ struct SegmentRing {
       const int64_t low = first & ~int64_t{3};  // where a vector begins
       s.staged = end - low <= kRingValues;
       s.at = static_cast<int>(s.begin - low);
-      if (s.staged) {
-        const auto* const values = static_cast<const float*>(args.values) + low;
-        float* const to = slots + slot * kRingSlot;
-        const int count = static_cast<int>(end - low);
-        const int64_t room = args.n - low;
-#pragma unroll 1
-        for (int i = lane * 4; i < count; i += 128) {
-          if (i + 4 <= room) {
-            copy_async<16>(shared_place(to + ring_at(i)), values + i);
-          } else {
-#pragma unroll 1
-            for (int e = i; e < room; ++e) copy_async<4>(shared_place(to + ring_at(e)), values + e);
-          }
-        }
-      }
+      if (s.staged) copy(low, static_cast<int>(end - low), slots + slot * kRingSlot);
     }
     copy_commit();
   }
 
-  static __device__ __forceinline__ SharedAt shared_place(float* at) {
-#if defined(__CUDA_ARCH__)
-    return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-#else
-    return reinterpret_cast<unsigned char*>(at);
-#endif
+  __device__ __forceinline__ void copy(int64_t low, int count, SharedAt to) const {
+    const int lane = threadIdx.x % 32;
+    const float* from = static_cast<const float*>(args.values) + low;
+    if (low + count + 3 < args.n) {  // vectors that end in the tensor
+      from += lane * 4, to += ring_at(lane * 4) * 4;
+#pragma unroll 1
+      for (int i = lane * 4; i < count; i += 128, from += 128, to += ring_at(128) * 4)
+        copy_async<16>(to, from);
+    } else {
+#pragma unroll 1
+      for (int i = lane; i < count; i += 32) copy_async<4>(to + ring_at(i) * 4, from + i);
+    }
   }
 };
 
@@ -92,10 +93,10 @@ template <class Op>
 __device__ __forceinline__ void reduce_ring_group(const SegmentReduceArgs& args, const Op& op,
                                                   const SegmentReducePlan& plan,
                                                   const SegmentReduceSpace& space, int64_t group,
-                                                  const RingSegment& s, const float* slot) {
+                                                  const RingSegment& s, SharedAt slot) {
   const int64_t mine = group * 32 + threadIdx.x % 32, length = s.end - s.begin;
   const bool few = length >= 0 && length <= kSegmentFew<Op> && (s.staged || length == 0);
-  const RingValues<Op> source{slot, s.at};
+  const RingValues<Op> source(slot, few ? s.at : 0);
   const int count = few ? static_cast<int>(length) : 0;
   typename Op::State state;
   if (__any_sync(~0u, count > kSegmentFew<Op> / 2)) {
@@ -123,22 +124,24 @@ __device__ __forceinline__ void reduce_ring_group(const SegmentReduceArgs& args,
 template <class Op>
 __device__ __forceinline__ void reduce_ring(const SegmentReduceArgs& args, const Op& op,
                                             const SegmentReducePlan& plan,
-                                            const SegmentReduceSpace& space, float* memory) {
+                                            const SegmentReduceSpace& space,
+                                            unsigned char* memory) {
   constexpr int kWarps = segment_reduce_tuning::kThreads / 32;
   const int64_t groups = (args.segments + 31) / 32, step = int64_t{gridDim.x} * kWarps;
   int64_t group = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  const SegmentRing ring{args, space, memory + threadIdx.x / 32 * 2 * kRingSlot};
+  const SegmentRing ring{args, space, shared_at(memory + threadIdx.x / 32 * 2 * kRingSlot)};
   RingSegment now = ring.look(group), next = ring.look(group + step);
   ring.ask(group, now, 0);
 #pragma unroll 1
   for (int slot = 0; group < groups; group += step, slot ^= 1) {
-    RingSegment later = ring.look(group + 2 * step);
+    const RingSegment mine = now;
     ring.ask(group + step, next, slot ^ 1);
+    now = next;
+    next = ring.look(group + 2 * step);  // after what waits for its offsets, or that waits for these
     copy_wait<1>();
     __syncwarp();
-    reduce_ring_group(args, op, plan, space, group, now, ring.slots + slot * kRingSlot);
+    reduce_ring_group(args, op, plan, space, group, mine, ring.slots + slot * kRingSlot);
     __syncwarp();  // before others are asked for, into this slot
-    now = next, next = later;
   }
 }
 

@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads, kSegmentBlocks<Op>)
        segment_offset(args.indptr, args.wide, args.segments) != args.n))
     atomicOr(&space.header->flag, 1);
   if constexpr (std::is_same_v<A, float>) {
-    if (plan.ring) {
-      reduce_ring(args, op, plan, space, reinterpret_cast<float*>(dynamic_memory));
+    if (plan.ring) [[unlikely]] {  // code that lies behind that of tiles
+      reduce_ring(args, op, plan, space, dynamic_memory);
       return;
     }
   }
@@ -151,10 +151,9 @@ cudaError_t launch_segment_tiles(const SegmentReduceArgs& args, const SegmentRed
                                  const SegmentReduceSpace& space, cudaStream_t stream) {
   return with_segment_op(args, [&](auto op) {
     using Op = decltype(op);
-    const int values =
-        plan.ring ? 2 * kThreads / 32 * kRingSlot : plan.capacity + plan.capacity / 32;
+    const size_t staged = (plan.capacity + plan.capacity / 32) * sizeof(typename Op::Value);
     const LaunchShape shape{dim3(static_cast<unsigned>(plan.blocks)), dim3(kThreads),
-                            values * sizeof(typename Op::Value)};
+                            plan.ring ? kRingBytes : staged};
     return launch(segment_tiles<Op>, shape, stream, args, op, plan, space);
   });
 }

@@ -140,6 +140,8 @@ struct StagedValues {
   const typename Op::Value* stage;
   int begin;
 
+  // Whether value i is to be looked at.
+  __device__ __forceinline__ bool any(int i, int length) const { return i < length; }
   __device__ __forceinline__ typename Op::State at(const Op& op, int i, int length) const {
     return i < length ? op.lift(stage[staged_at(begin + i)]) : op.identity();
   }

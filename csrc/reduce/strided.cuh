@@ -2,7 +2,7 @@
 #pragma once
 #include "common/launch.h"
 #include "reduce/strided_finish.cuh"
-#include "reduce/strided_ring.cuh"
+#include "reduce/strided_stream.cuh"
 
 namespace gpuprims {
 
@@ -60,14 +60,14 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
 #pragma unroll
   for (int v = 0; v < Wide; ++v) state[v] = op.identity();
   const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
-  bool ring = false;
-  if constexpr (kRings<Op, Raw, Wide>)
-    ring = shape.ring > 0 && base + shape.pieces * kPiece <= args.layout.n;
-  if (real && !ring) add_pieces(op, args, shape, from, base, lane, state);
-  if constexpr (kRings<Op, Raw, Wide>) {
-    if (real && ring) add_ring_pieces(op, args, shape, from, base, state);
-    if (shape.ring > 0) __syncthreads();  // states come to lie where rows were
+  bool done = !real;
+  if constexpr (kStreams<Op, Raw, Wide>) {
+    const bool ahead = args.ahead && !shape.rows_inner && shape.column_bits >= 5;
+    const int64_t line = ahead ? line_of_warp(from, shape.step) : 0;
+    if (real && shape.lane_bits == 0 && base + shape.pieces * kPiece <= args.layout.n)
+      done = stream_pieces(op, args, shape, from, ahead, line, base, state);
   }
+  if (!done) add_pieces(op, args, shape, from, base, lane, state);
   // Accumulators by halving, then pieces pairwise.
   if (shape.lane_bits > 0) {
 #pragma unroll
@@ -172,15 +172,13 @@ cudaError_t launch_strided(const ReduceArgs& args, const ReducePlan& plan, cudaS
                 : plan.row_loads ? RowLoads::rows
                                  : RowLoads::elements;
   shape.lines = has_lines(args, plan);
-  shape.ring = kRings<Op, Raw, Wide> ? plan.ring : 0;
   using Placed = typename AlsoPlaced<Op, Raw>::Type;
   constexpr int kMost = std::is_same_v<Raw, AnyInteger> ? 4 : Wide;
   constexpr size_t kBytes = std::max(kExchangedBytes<typename Op::State, kMost>,
                                      kExchangedBytes<typename Placed::State, kMost>);
   const size_t states = plan.rows > 1 || plan.parts > 1 ? kBytes : 0;
-  const size_t memory = std::max<size_t>(states, ring_bytes(shape.ring, plan.threads));
   return launch(strided_rows<Op, Raw, Wide>,
-                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), memory}, stream, args,
+                {dim3(static_cast<unsigned>(plan.grid)), dim3(plan.threads), states}, stream, args,
                 shape);
 }
 

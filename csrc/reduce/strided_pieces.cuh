@@ -19,7 +19,6 @@ struct StridedShape {
   int pieces;  // of a thread, one after another
   RowLoads loads;
   bool rows_inner;
-  int ring;    // batches of rows that a thread has in shared memory, or none
   bool lines;  // results of a thread's columns are written at once
 };
 
@@ -186,6 +185,12 @@ __device__ __forceinline__ void add_whole_piece(const Op& op, const ReduceArgs& 
   }
 }
 
+// What has more to do than to add, or to compare: see strided_stream.cuh.
+template <class Op, class Raw, int Wide>
+constexpr bool kStreams =
+    std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> && Wide == 4 &&
+    !kAdds<Op> && !std::is_same_v<Op, Extreme<float>> && !std::is_same_v<Op, PlacedStats<float>>;
+
 // Calls piece(i) for each of a thread's pieces, which leaves its results in `ordered`, and combines
 // these pairwise.
 template <int Wide, class Ordered, class Piece, class Combine>
@@ -216,7 +221,8 @@ __device__ __forceinline__ void walk_pieces(const Op& op, const ReduceArgs& args
                                             const Piece& piece, const Combine& combine) {
   const bool one_step = shape.loads == RowLoads::columns ||
                         (shape.loads == RowLoads::elements && args.layout.reduced_dims <= 1);
-  const bool plain = one_step && shape.lane_bits == 0 && is_plain(op);
+  const bool plain =
+      !kStreams<Op, Raw, Wide> && one_step && shape.lane_bits == 0 && is_plain(op);
   const bool row_pieces = Wide == 1 && shape.loads == RowLoads::rows && shape.lane_bits == 0;
   const bool tiny =
       args.layout.n <= 2 && one_step && shape.lane_bits == 0 && shape.loads == RowLoads::elements;

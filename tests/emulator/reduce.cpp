@@ -41,9 +41,8 @@ void run(const Header& h, char* storage, std::ofstream& results) {
   args.other = storage + h.other * dtype_bytes(dtype);
   ReduceProblem problem = problem_for(args, family, 4);
   problem.forced_chunks = static_cast<int>(h.chunks);
-  if (const char* ring = std::getenv("GPUPRIMS_REDUCE_RING")) problem.forced_ring = std::atoi(ring);
-  if (const char* blocks = std::getenv("GPUPRIMS_REDUCE_PACKED"))
-    problem.forced_packed = std::atoi(blocks);
+  if (const char* pieces = std::getenv("GPUPRIMS_REDUCE_PIECES"))
+    problem.forced_pieces = std::atoi(pieces);
   const ReducePlan plan = dot ? plan_dot(problem) : plan_reduce(problem);
   fit_decode(args, plan, family);
   std::vector<unsigned char*> outs;

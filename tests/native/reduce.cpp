@@ -38,7 +38,6 @@ py::dict plan(int op, const std::string& dtype, const std::vector<int64_t>& size
       "threads"_a = p.threads, "per"_a = p.per, "parts"_a = p.parts, "lanes"_a = p.lanes,
       "columns"_a = p.columns, "rows"_a = p.rows, "pieces"_a = p.pieces, "shared"_a = p.shared,
       "wide"_a = p.wide, "tiles"_a = p.tiles, "loads"_a = p.loads, "row_loads"_a = p.row_loads,
-      "ring"_a = p.ring, "staging"_a = static_cast<int>(p.staging), "blocks"_a = p.blocks,
       "tickets"_a = p.tickets, "workspace"_a = p.workspace, "kept_dims"_a = layout.kept_dims,
       "reduced_dims"_a = layout.reduced_dims, "n"_a = layout.n, "results"_a = layout.columns);
 }
