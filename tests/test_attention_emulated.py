@@ -141,6 +141,8 @@ def test_hubs_are_cut(attention_program: Path) -> None:
         for h, c in cases
     ]
     problems.append(make(torch.float64, 2, 8, hub=1025, columns=2, rows=5))  # hubs of the transpose
+    # 8, 9 and 17 chunks: the second pass takes 8 and 16 at a time.
+    problems += [make(torch.float32, 1, 4, hub=h, columns=90, rows=5, seed=h) for h in (4096, 4608, 8900)]
     run(attention_program, problems)
 
 

@@ -75,6 +75,10 @@ struct RowGroup : RowBatch<T, kVec, kMode, Index, kShape> {
 
   // One edge of a gradient of max and min without weights: the columns whose bits are set.
   __device__ __forceinline__ void add_taken(Packed<T, kVec>& row, unsigned bits) {
+    if constexpr (sizeof(T) == 2) {  // as above
+#pragma unroll
+      for (int i = 0; i < Packed<T, kVec>::kWords; ++i) asm volatile("" : "+r"(row.word[i]));
+    }
 #pragma unroll
     for (int k = 0; k < kOwned; ++k)
       if (bits >> k & 1) value[k] += row[k];
