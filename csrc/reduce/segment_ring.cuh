@@ -34,8 +34,10 @@ struct RingValues {
 
 // A lane's segment of a warp's 32.
 struct RingSegment {
-  int64_t begin = 0, end = -1;  // end < begin: none
-  int at = 0;                   // in the slot, of whose values none is missing where `staged`
+  int64_t begin = 0, end = -1;
+  int64_t length =
+      -1;      // -1: none. Made before others' offsets are asked for, or that waits for these
+  int at = 0;  // in the slot, of whose values none is missing where `staged`
   bool staged = false;
 };
 
@@ -71,6 +73,7 @@ struct SegmentRing {
       s.at = static_cast<int>(s.begin - low);
       if (s.staged) copy(low, static_cast<int>(end - low), slots + slot * kRingSlot);
     }
+    s.length = s.end - s.begin;
     copy_commit();
   }
 
@@ -94,7 +97,7 @@ __device__ __forceinline__ void reduce_ring_group(const SegmentReduceArgs& args,
                                                   const SegmentReducePlan& plan,
                                                   const SegmentReduceSpace& space, int64_t group,
                                                   const RingSegment& s, SharedAt slot) {
-  const int64_t mine = group * 32 + threadIdx.x % 32, length = s.end - s.begin;
+  const int64_t mine = group * 32 + threadIdx.x % 32, length = s.length;
   const bool few = length >= 0 && length <= kSegmentFew<Op> && (s.staged || length == 0);
   const RingValues<Op> source(slot, few ? s.at : 0);
   const int count = few ? static_cast<int>(length) : 0;
@@ -137,7 +140,7 @@ __device__ __forceinline__ void reduce_ring(const SegmentReduceArgs& args, const
     const RingSegment mine = now;
     ring.ask(group + step, next, slot ^ 1);
     now = next;
-    next = ring.look(group + 2 * step);  // after what waits for its offsets, or that waits for these
+    next = ring.look(group + 2 * step);
     copy_wait<1>();
     __syncwarp();
     reduce_ring_group(args, op, plan, space, group, mine, ring.slots + slot * kRingSlot);
