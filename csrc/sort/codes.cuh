@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(1024)
   uint32_t* const seen = counts + kCodeCells;
   uint32_t* const bins = seen + slots;  // slots / 4
   __shared__ unsigned long long bounds[2][32];
-  __shared__ uint32_t sums[32], twice, crowded;
+  __shared__ uint32_t sums[32], twice, crowded, trend;
   const int t = threadIdx.x, lane = t & 31, threads = blockDim.x, warps = threads / 32;
   if (static_cast<int>(blockIdx.x) >= samplers) {
     uint4* const memory = static_cast<uint4*>(args.space.status);
@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(1024)
     const int64_t stride = span.n / samples;
     __syncthreads();
     for (int i = t; i < kCodeCells + slots + slots / 4; i += threads) counts[i] = 0;
-    if (t == 0) twice = 0, crowded = 0;
+    if (t == 0) twice = 0, crowded = 0, trend = 0;
+    bool falls = false, rises = false;
     uint64_t keys[kSampleItems], least = ~uint64_t{0}, most = 0;
     by_width(args.sort, [&](auto elements) {
       if constexpr (sizeof(*elements.input()) >= 4) {
@@ -67,7 +68,9 @@ __global__ void __launch_bounds__(1024)
         for (int i = 0; i < kSampleItems; ++i) {
           if (i * threads >= samples) break;
           keys[i] = elements.key(raw[i]);
+          const uint64_t before = __shfl_up_sync(~0u, static_cast<unsigned long long>(keys[i]), 1);
           if (i * threads + t >= samples) continue;
+          falls |= keys[i] < before, rises |= keys[i] > before;
           least = keys[i] < least ? keys[i] : least;
           most = keys[i] > most ? keys[i] : most;
         }
@@ -103,6 +106,8 @@ __global__ void __launch_bounds__(1024)
     }
     const Coder::Map map = Coder::map_of(least, most);
     const Coder coder(cells, map);
+    const uint32_t seen_trend = __any_sync(~0u, falls) | __any_sync(~0u, rises) * 2;
+    if (lane == 0 && seen_trend) atomicOr(&trend, seen_trend);
     uint32_t equal = 0;
     // Little code: one block runs it once, and waits for what is not in a cache.
 #pragma unroll 2
@@ -165,7 +170,8 @@ __global__ void __launch_bounds__(1024)
     // Keys that sixteen others are equal to make this many pairs in a sample.
     const int64_t pairs = 8 * static_cast<int64_t>(samples) * samples / span.n;
     table.least = map.least, table.range = map.range, table.shift = map.shift;
-    table.scale = !crowded && twice <= pairs + 3 ? map.scale : 0;
+    const bool unordered = ends || trend == 3;  // where buckets are counted, not for nothing
+    table.scale = unordered && !crowded && twice <= pairs + 3 ? map.scale : 0;
   }
 }
 

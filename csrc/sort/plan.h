@@ -49,7 +49,7 @@ constexpr int64_t kPartSize = 1024 * kPartItems;
 constexpr int64_t kSplitSamples = 8192;  // of a row, which say where it is parted
 constexpr int64_t kParted = 1'500'000;   // the fewest elements for parts
 // Rows by buckets (spread.cuh): at most 2^16 of them, of so many records on average.
-constexpr int64_t kSpreadRow = 1'500'000, kSpreadBucket = 1700;
+constexpr int64_t kSpreadRow = 2'500'000, kSpreadBucket = 1700;
 constexpr int64_t kSpreadMost = kSpreadBucket << 16;
 constexpr int64_t kSpreadSamples = 6144;  // at least
 constexpr int kSpreadOnce = 10;           // the most bits of a code that one pass does

@@ -19,8 +19,7 @@ struct SpreadMemory {
   static constexpr int kItems = sort_tuning::sweep_items(sizeof(Record)), kSize = kThreads * kItems;
   static constexpr int kTables = kSize * sizeof(Record);  // two in turns
   static constexpr int kOffsets = kTables + 2 * kSpreadDigits * 4;
-  static constexpr int kDigitsAt = kOffsets + kSpreadDigits * 4;  // of the staged records
-  static constexpr int kCells = kDigitsAt + kSize * 2;
+  static constexpr int kCells = kOffsets + kSpreadDigits * 4;
   static constexpr int kBytes = kCells + kCodeCells * 4;
 };
 
@@ -99,7 +98,6 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
   Record* const stage = reinterpret_cast<Record*>(dynamic_memory);
   uint32_t* const tables = reinterpret_cast<uint32_t*>(dynamic_memory + M::kTables);
   uint32_t* const offsets = reinterpret_cast<uint32_t*>(dynamic_memory + M::kOffsets);
-  uint16_t* const digits = reinterpret_cast<uint16_t*>(dynamic_memory + M::kDigitsAt);
   uint32_t* const cells = reinterpret_cast<uint32_t*>(dynamic_memory + M::kCells);
   const int t = threadIdx.x;
   static_assert(kSpreadDigits == 2 * kThreads);
@@ -149,9 +147,7 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       // Its digit and its place in the tile, until it is written.
       if (pass.first) mine |= (where[i] & 0xffff0000) | (i * kThreads + t);
       const uint32_t slot = table[where[i] >> 16] + (where[i] & 0xffff);
-      if (i * kThreads >= left) continue;
-      stage[slot] = mine;
-      if (!pass.first) digits[slot] = static_cast<uint16_t>(where[i] >> 16);
+      if (i * kThreads < left) stage[slot] = mine;
     }
     offsets[2 * t] = to_one - before, offsets[2 * t + 1] = to_other - before - one;
     pass.load(record, next);
@@ -166,8 +162,10 @@ __global__ void __launch_bounds__(kThreads, sort_tuning::kBlocksPerSm)
       }
     } else {
 #pragma unroll 2
-      for (int i = t; i < tile.count; i += kThreads)
-        to[offsets[digits[i]] + static_cast<uint32_t>(i)] = stage[i];
+      for (int i = t; i < tile.count; i += kThreads) {
+        const Record mine = stage[i];
+        to[offsets[pass.digit(coder.of(key_of(mine)))] + static_cast<uint32_t>(i)] = mine;
+      }
     }
     tile = next;
   }

@@ -84,7 +84,7 @@ def test_long_rows_are_sorted_in_parts_or_by_codes(native: ModuleType, problem: 
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(1_500_000, 2**27), st.booleans(), st.sampled_from([1, 132]))
+@given(st.integers(2_500_000, 2**27), st.booleans(), st.sampled_from([1, 132]))
 def test_one_long_row_by_buckets(native: ModuleType, n: int, indices: bool, sms: int) -> None:
     """Windows hold buckets, and tables have room for all that there may be."""
     plan = native.plan_sort("float32", 1, n, indices=indices, sms=sms)
