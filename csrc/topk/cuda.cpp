@@ -67,15 +67,6 @@ TopkAlgo forced_algo() {
   return algo;
 }
 
-// To be measured, then to go: 16 vectors in flight a thread of part_row, or 8.
-int part_loads() {
-  static const int loads = [] {
-    const char* const chosen = std::getenv("GPUPRIMS_TOPK_LOADS");
-    return chosen && std::atoi(chosen) == 16 ? 16 : 8;
-  }();
-  return loads;
-}
-
 bool captures(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
@@ -140,7 +131,6 @@ TopkResult topk_cuda(TensorRef input, int64_t k, int64_t dim, bool largest,
   problem.inner = shape.inner;
   problem.index_bits = static_cast<int>(index_bits);
   problem.vectors = has_vectors(input, map, shape, largest, mask.has_value());
-  problem.part_loads = part_loads();
   const TopkPlan plan = plan_topk(problem);
   if (plan.grid == 0) return result;
 

@@ -40,12 +40,13 @@ __device__ __noinline__ Pair part_bound(Pair mine, int groups, int rank) {
   return group_bound_here<Pair, kThreads>(mine, groups, rank, buffer<Pair>() + kThreads);
 }
 
-template <class S, int kLoads>
+template <class S>
 class PartRow {
  public:
   using Key = typename S::Key;
   using Top = typename S::Top;
   static constexpr int kVector = Vector<Key>::kSize;
+  static constexpr int kLoads = t::kPartLoads;  // vectors in flight
   static constexpr int kHalf = kLoads / 2;
   static constexpr int kStep = kThreads * kVector;
   static constexpr int kList = 4 * kThreads;
@@ -252,7 +253,7 @@ __device__ __forceinline__ void rank_few(int count, int k, const Put& put) {
 }
 
 // A grid of parts by rows.
-template <class Key, int kLoads>
+template <class Key>
 __global__ void __launch_bounds__(kThreads, 1)
     topk_part(const __grid_constant__ TopkArgs args, const __grid_constant__ KeyCodec<Key> codec,
               const __grid_constant__ PartShape shape) {
@@ -264,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int k = static_cast<int>(args.k);
   int count = 0;
   with_float_scan<Key>(args.dtype, [&]<class S>(std::type_identity<S>) {
-    count = PartRow<S, kLoads>(part, codec, begin, k).run(shape.groups);
+    count = PartRow<S>(part, codec, begin, k).run(shape.groups);
   });
   if (parts > 1) {
     if (count > shape.hand) {
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int i = threadIdx.x; i < k; i += kThreads) output.put(i, buffer<Pair>()[order[i]], codec);
 }
 
-template <class Key, int kLoads>
+template <class Key>
 cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, uint32_t* tickets,
                   cudaStream_t stream) {
   const PartShape shape{static_cast<uint32_t>(plan.chunk),      plan.groups,
@@ -296,7 +297,7 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, u
                         static_cast<Pair*>(workspace),          tickets};
   const LaunchShape grid{dim3(plan.splits, static_cast<unsigned>(args.rows)), dim3(kThreads),
                          kBufferAt<Pair> + static_cast<size_t>(plan.smem)};
-  return launch(topk_part<Key, kLoads>, grid, stream, args,
+  return launch(topk_part<Key>, grid, stream, args,
                 make_codec<Key>(args.dtype, args.largest), shape);
 }
 
@@ -304,12 +305,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, u
 
 cudaError_t launch_topk_part(const TopkArgs& args, const TopkPlan& plan, void* workspace,
                              uint32_t* tickets, cudaStream_t stream) {
-  const auto run = [&]<class Key>(Key) {
-    return (plan.unroll == 16 ? start<Key, 16> : start<Key, 8>)(args, plan, workspace, tickets,
-                                                                stream);
-  };
-  if (args.dtype == Dtype::f32) return run(uint32_t{});
-  return run(uint16_t{});
+  if (args.dtype == Dtype::f32) return start<uint32_t>(args, plan, workspace, tickets, stream);
+  return start<uint16_t>(args, plan, workspace, tickets, stream);
 }
 
 }  // namespace gpuprims

@@ -8,6 +8,7 @@ namespace gpuprims {
 
 namespace topk_tuning {
 constexpr int kPartThreads = 512;
+constexpr int kPartLoads = 8;          // of a tile, of which a thread keeps the best
 constexpr int kPartPairs = 4096;       // room for candidates: as many as the last block takes
 constexpr int kPartK = 192;            // the most winners: 3/4 of 256 groups
 constexpr int kPartTiles = 80;         // the longest part,
@@ -20,7 +21,7 @@ inline bool topk_parts(const TopkProblem& p, TopkPlan& plan) {
   const int64_t vector = topk_vector(p.dtype);
   if (!p.vectors || p.rows > p.sms || p.n > INT32_MAX || p.k > t::kPartK) return false;
   plan.threads = t::kPartThreads;
-  plan.unroll = p.part_loads;  // a tile, of which a thread keeps the best
+  plan.unroll = t::kPartLoads;
   const int64_t most = std::clamp<int64_t>(p.n / (t::kPartVectors * vector), 1, p.sms / p.rows);
   plan.chunk = round_up(divide_up(p.n, most), 32 * vector);
   plan.splits = static_cast<int>(divide_up(p.n, plan.chunk));

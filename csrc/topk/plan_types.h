@@ -41,7 +41,6 @@ struct TopkProblem {
   int index_bits = 64;
   bool vectors = false;  // rows are whole, aligned vectors of float32/16, the largest are wanted,
                          // nothing is masked or strided
-  int part_loads = 8;    // part_row: vectors in flight a thread, 8 or 16
 };
 
 struct TopkPlan {

@@ -116,7 +116,6 @@ void check(Dtype dtype, int64_t rows, int64_t n, int64_t k, Data data, bool larg
   std::vector<T> values(rows * k);
   std::vector<int64_t> indices(rows * k, -7);
   TopkProblem problem{dtype, rows, n, k, sms, forced};
-  problem.part_loads = seed % 2 ? 8 : 16;
   problem.vectors = forced == TopkAlgo::lanes || forced == TopkAlgo::warp_row ||
                     forced == TopkAlgo::cluster_row || forced == TopkAlgo::part_row;
   const TopkPlan plan = plan_topk(problem);
