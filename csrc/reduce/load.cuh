@@ -99,13 +99,6 @@ __device__ __forceinline__ Words load_words(const void* at) {
 #endif
 }
 
-// 128 bytes on their way as far as L2.
-__device__ __forceinline__ void ask_line(const void* at) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-#endif
-}
-
 // 16 bytes that start `skew` bytes behind an aligned address, out of two aligned loads. Positions
 // decide which accumulator an element enters, so addresses cannot.
 __device__ __forceinline__ Words shifted_words(const char* at, uint32_t skew) {

@@ -47,11 +47,6 @@ __device__ __forceinline__ void turn(A (&a)[V], int s) {
   for (int e = 0; e < V; ++e) a[e] = two[e];
 }
 
-// What takes longer to enter than to add: its next batch is on its way to L2 meanwhile.
-template <class Op, class Raw>
-constexpr bool kAsksAhead = std::is_same_v<Raw, float> && (std::is_same_v<Op, LogSumExp<float>> ||
-                                                           std::is_same_v<Op, Stats<float>>);
-
 // The whole steps of a warp's chunk, all asked for before the first is waited for: where there are
 // few warps, their waiting is what takes time. The number of elements that have entered.
 template <class Op, class Raw, class Bundle>
@@ -95,11 +90,6 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
 #pragma unroll
       for (int i = 0; i < Loads; ++i)
         packs[i / kTogether][i % kTogether] = {load_words(from + p + i * kStep), kAllValid};
-      if constexpr (kAsksAhead<Op, Raw>) {
-        static_assert(Loads * 16 == 128);  // a lane a line
-        if (args.ahead && start + 2 * Loads * kStep <= count)
-          ask_line(from + start + Loads * kStep + lane * 32);
-      }
       with_settled<Op, Raw>(op, args.decode, [&](const Op& o, const Decode& d) {
 #pragma unroll
         for (int i = 0; i < Loads / kTogether; ++i)

@@ -1,6 +1,6 @@
-// Whole pieces of columns, a row at a time: as soon as a row has entered, the one 8 rows on is asked
-// for, into its registers. So 8 rows are on their way nearly always, where a batch that is loaded,
-// then added up, leaves memory alone meanwhile.
+// Whole pieces of columns, a row at a time: as soon as a row has entered, the one 8 rows on is
+// asked for, into its registers. So 8 rows are on their way nearly always, where a batch that is
+// loaded, then added up, leaves memory alone meanwhile.
 #pragma once
 #include "reduce/strided_pieces.cuh"
 
@@ -19,38 +19,18 @@ __device__ __forceinline__ void reload_words(Words& v, const float* at, bool wan
 #endif
 }
 
-// A warp has 4 lines of 128 bytes of a row: each lane asks for one of a batch, as far as L2. How far
-// from its own first element that is.
-__device__ __forceinline__ int64_t line_of_warp(const float* from, int64_t step) {
-  const int lane = threadIdx.x & 31;
-  const auto own = reinterpret_cast<unsigned long long>(from);
-  const auto at = __shfl_sync(kWholeWarp, own, lane % 4 * 8);
-  return static_cast<int64_t>(at - own) / 4 + lane / 4 * step;
-}
-
 struct RowStream {
   const float* row;  // to be asked for next
-  int64_t step, line;
-  int left;   // batches to be asked for
-  int least;  // of them, where one is asked for ahead
+  int64_t step;
+  int left;  // batches to be asked for
   Words lines[kBatch];
 
-  __device__ __forceinline__ RowStream(const float* first, int64_t step, int batches, bool ahead,
-                                       int64_t line)
-      : row(first),
-        step(step),
-        line(line),
-        left(batches),
-        least(ahead ? 2 : std::numeric_limits<int>::max()) {
+  __device__ __forceinline__ RowStream(const float* first, int64_t step, int batches)
+      : row(first), step(step), left(batches) {
 #pragma unroll
     for (int e = 0; e < kBatch; ++e) lines[e] = load_words(row + e * step);
-    if (ahead && left > 1) ask_line(row + kBatch * step + line);
     row += kBatch * step;
     --left;
-  }
-  // The batch after that which will be loaded.
-  __device__ __forceinline__ void ask_ahead() const {
-    if (left >= least) ask_line(row + kBatch * step + line);
   }
   __device__ __forceinline__ void refill(int e) {
     reload_words(lines[e], row, left > 0);
@@ -152,24 +132,22 @@ __device__ __forceinline__ void add_batch(const ArgExtreme<float>&, const Decode
   }
 }
 
-// All of a thread's pieces, each of which is whole, in the tree of add_pieces. False where they must
-// be looked at again.
+// All of a thread's pieces, each of which is whole, in the tree of add_pieces. False where they
+// must be looked at again.
 template <class Op>
 __device__ __forceinline__ bool stream_pieces(const Op& op, const ReduceArgs& args,
                                               const StridedShape& shape, const float* from,
-                                              bool ahead, int64_t line, int64_t base, typename Op::State (&out)[4]) {
+                                              int64_t base, typename Op::State (&out)[4]) {
   using Bundle = PieceBundle<Op>;
   constexpr int kBatches = kPiece / kBatch;
-  RowStream rows(from + base * shape.step, shape.step, shape.pieces * kBatches, ahead, line);
+  RowStream rows(from + base * shape.step, shape.step, shape.pieces * kBatches);
   Bundle bundles[4];
 #pragma unroll
   for (int v = 0; v < 4; ++v) bundles[v].begin(op, 0);
   const auto add = [&](int first, int batches) {
 #pragma unroll 1
-    for (int b = 0; b < batches; ++b, --rows.left) {
-      rows.ask_ahead();
+    for (int b = 0; b < batches; ++b, --rows.left)
       add_batch(op, args.decode, rows, first + b * kBatch, bundles);
-    }
   };
   if constexpr (std::is_same_v<Op, ArgExtreme<float>>) {  // has no tree
     add(0, shape.pieces * kBatches);
