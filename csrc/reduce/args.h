@@ -24,7 +24,6 @@ struct ReduceArgs {
   bool product = false;  // of Additive
   int transform = 0;
   bool indices = false;  // of Stats
-  bool ahead = false;    // what takes long to enter is asked for a batch before, as far as L2
   Ending ending = Ending::none;
   double divisor = 1;
   Dtype dtype = Dtype::f32;      // of the input

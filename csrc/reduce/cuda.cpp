@@ -20,21 +20,6 @@ int forced_chunks() {
   return chunks;
 }
 
-// To compare, read once: GPUPRIMS_REDUCE_AHEAD=1 (ReduceArgs), GPUPRIMS_REDUCE_PIECES=1, 2, 4 or 8
-// pieces a thread of columns, where its plan would have as many or more than one.
-int number_of(const char* name) {
-  const char* text = std::getenv(name);
-  return text ? std::atoi(text) : 0;
-}
-bool asks_ahead() {
-  static const bool ahead = number_of("GPUPRIMS_REDUCE_AHEAD") == 1;
-  return ahead;
-}
-int forced_pieces() {
-  static const int pieces = number_of("GPUPRIMS_REDUCE_PIECES");
-  return pieces == 1 || pieces == 2 || pieces == 4 || pieces == 8 ? pieces : 0;
-}
-
 bool captures(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
@@ -89,8 +74,6 @@ Launcher* launcher_of(ReduceFamily family) {
 void run(const char* op, ReduceArgs& args, ReduceFamily family, const Tensor& input, int device) {
   ReduceProblem problem = problem_for(args, family, device_info(device).sms);
   problem.forced_chunks = forced_chunks();
-  problem.forced_pieces = forced_pieces();
-  args.ahead = asks_ahead();
   const ReducePlan plan = family == ReduceFamily::dot ? plan_dot(problem) : plan_reduce(problem);
   if (plan.grid == 0) return;
   // long_rows numbers rows in 32 bits: 64 would cost it registers, and where they are few spills.

@@ -5,7 +5,20 @@
 
 namespace gpuprims {
 
-// Products of two packs enter, each rounded first: dot is the sum of products, bit for bit.
+// Rounded before it is added to anything: dot is the sum of products, bit for bit.
+template <class A>
+__device__ __forceinline__ A product_of(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>)
+    return __fmul_rn(a, b);
+  else
+    return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// Products of two packs enter.
 template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bundle& bundle,
                                                const Pack<Raw>& a, const Pack<Raw>& b) {
@@ -46,11 +59,6 @@ __device__ __forceinline__ void turn(A (&a)[V], int s) {
 #pragma unroll
   for (int e = 0; e < V; ++e) a[e] = two[e];
 }
-
-// What takes longer to enter than to add: its next batch is on its way to L2 meanwhile.
-template <class Op, class Raw>
-constexpr bool kAsksAhead = std::is_same_v<Raw, float> && (std::is_same_v<Op, LogSumExp<float>> ||
-                                                           std::is_same_v<Op, Stats<float>>);
 
 // The whole steps of a warp's chunk, all asked for before the first is waited for: where there are
 // few warps, their waiting is what takes time. The number of elements that have entered.
@@ -95,11 +103,6 @@ __device__ __forceinline__ void aligned_chunk(const Op& op, const ReduceArgs& ar
 #pragma unroll
       for (int i = 0; i < Loads; ++i)
         packs[i / kTogether][i % kTogether] = {load_words(from + p + i * kStep), kAllValid};
-      if constexpr (kAsksAhead<Op, Raw>) {
-        static_assert(Loads * 16 == 128);  // a lane a line
-        if (args.ahead && start + 2 * Loads * kStep <= count)
-          ask_line(from + start + Loads * kStep + lane * 32);
-      }
       with_settled<Op, Raw>(op, args.decode, [&](const Op& o, const Decode& d) {
 #pragma unroll
         for (int i = 0; i < Loads / kTogether; ++i)

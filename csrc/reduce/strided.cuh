@@ -62,10 +62,8 @@ __device__ __forceinline__ void reduce_columns(const Op& op, const ReduceArgs& a
   const int64_t base = ((int64_t{block} << shape.row_bits) + q) * shape.pieces * kPiece;
   bool done = !real;
   if constexpr (kStreams<Op, Raw, Wide>) {
-    const bool ahead = args.ahead && !shape.rows_inner && shape.column_bits >= 5;
-    const int64_t line = ahead ? line_of_warp(from, shape.step) : 0;
     if (real && shape.lane_bits == 0 && base + shape.pieces * kPiece <= args.layout.n)
-      done = stream_pieces(op, args, shape, from, ahead, line, base, state);
+      done = stream_pieces(op, args, shape, from, base, state);
   }
   if (!done) add_pieces(op, args, shape, from, base, lane, state);
   // Accumulators by halving, then pieces pairwise.
