@@ -139,7 +139,7 @@ def test_streams_and_repeats_leave_the_tickets_clean() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("op", ["max", "argmin", "var", "logsumexp", "stats"])
 def test_rows_alone_have_the_bits_that_they_have_among_many(op: str) -> None:
-    """Other grids, and for columns another loop: whole pieces row by row, what is left over by batches."""
+    """Other grids, and for positions in columns another loop."""
     torch.manual_seed(0)
 
     def of(x: torch.Tensor, dim: int) -> list[torch.Tensor]:
@@ -152,7 +152,8 @@ def test_rows_alone_have_the_bits_that_they_have_among_many(op: str) -> None:
     for x in (columns, rows, long):
         x[60, 3], x[2, 60], x[3, 3] = math.nan, math.inf, -math.inf
     for x, alone, dim in (
-        (columns, columns[:, :4].contiguous(), 0), (columns, columns[:, :5].contiguous(), 0), (columns[:64].repeat(1, 300), columns[:64], 0),
+        (columns, columns[:, :4].contiguous(), 0), (columns, columns[:, :5].contiguous(), 0),
+        (columns[:64].repeat(1, 300), columns[:64], 0),
         (rows, rows[:64], 1), (long, long[:4], 1), (long, long[2:3, :], 1),
     ):  # fmt: skip
         first = 2 if alone.shape[0] == 1 else 0

@@ -65,19 +65,6 @@ __device__ __forceinline__ Value value_of(const Raw& raw, const Decode& d) {
   }
 }
 
-// Rounded before it is added to anything.
-template <class A>
-__device__ __forceinline__ A product_of(A a, A b) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<A, float>)
-    return __fmul_rn(a, b);
-  else
-    return __dmul_rn(a, b);
-#else
-  return a * b;
-#endif
-}
-
 template <class Raw>
 __device__ __forceinline__ uint32_t skew_of(const Raw* row) {
   return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(row) & 15);

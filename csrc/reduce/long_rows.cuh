@@ -129,8 +129,7 @@ __global__ void __launch_bounds__(kRowThreads, kRowBlocks<Op, Raw, Pair>)
       return reduce_long<Placed, Raw, Loads, Pair>(Placed{}, args, parts, per, staged,
                                                    reinterpret_cast<PlacedState*>(memory));
   const Op op = make_op<Op>(args);
-  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staged,
-                                    reinterpret_cast<State*>(memory));
+  reduce_long<Op, Raw, Loads, Pair>(op, args, parts, per, staged, reinterpret_cast<State*>(memory));
 }
 
 template <class Op, class Raw, int Loads = 8, bool Pair = false>

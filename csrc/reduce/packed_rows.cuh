@@ -61,31 +61,32 @@ __device__ __forceinline__ void reduce_packed(const Op& op, const ReduceArgs& ar
   if (lane == 0 && real) finish(op, args, place.out, state);
 }
 
-// Of float32 five blocks a multiprocessor, which have 80 KB on their way. Measured: of 1e6 rows of
-// 64 six blocks take 66 to 69 us, five 61 to 62, four 66; maxima five 69, four 60.
+// Of float32 five blocks a multiprocessor, four for maxima. Measured, 1e6 rows of 64: maxima in six
+// or five blocks 69 us, in four 60; positions and logsumexp in six 66, in five 62; variances in
+// five 62, in four 66; statistics in four 78, in five 75.
 template <class Op, class Raw>
 constexpr int kPackedBlocks =
-    !std::is_same_v<Raw, float> || !std::is_same_v<typename Op::Value, float> ? 1
-    : std::is_same_v<Op, Extreme<float>>                                      ? 4
-                                                                              : 5;
+    !std::is_same_v<Raw, float> || std::is_same_v<Op, PlacedStats<float>> ? 1
+    : std::is_same_v<Op, Extreme<float>>                                  ? 4
+                                                                          : 5;
 
-// For a branch that is never taken: it holds so many registers at once that no block more fits.
-// Shared memory would see to that too, but is taken from the L1 that loads need.
-template <int kRegisters>
+// For a branch that is never taken: a kernel has the registers of what it holds at once, so that no
+// more blocks fit. Shared memory would see to that too, but is taken from the L1 that loads need.
+template <int Held>
 __device__ __forceinline__ void keep_registers(void* somewhere) {
   volatile uint32_t* const words = static_cast<uint32_t*>(somewhere);
-  uint32_t held[kRegisters];
+  uint32_t held[Held];
 #pragma unroll
-  for (int i = 0; i < kRegisters; ++i) held[i] = words[i];
+  for (int i = 0; i < Held; ++i) held[i] = words[i];
 #pragma unroll
-  for (int i = 0; i < kRegisters; ++i) words[i] = held[i];
+  for (int i = 0; i < Held; ++i) words[i] = held[i];
 }
 
 template <class Op, class Raw>
 __global__ void __launch_bounds__(reduce_tuning::kThreads, kPackedBlocks<Op, Raw>)
     packed_rows(const __grid_constant__ ReduceArgs args, int lanes) {
   if constexpr (kPackedBlocks<Op, Raw> > 1)
-    if (lanes <= 0) return keep_registers<kPackedBlocks<Op, Raw> == 5 ? 42 : 50>(args.partials);
+    if (lanes <= 0) return keep_registers<kPackedBlocks<Op, Raw> == 4 ? 48 : 42>(args.partials);
   using Placed = typename AlsoPlaced<Op, Raw>::Type;
   if constexpr (!std::is_same_v<Placed, Op>)
     if (args.indices) return reduce_packed<Placed, Raw>(Placed{}, args, lanes);

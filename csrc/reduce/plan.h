@@ -162,12 +162,10 @@ inline ReducePlan plan_strided(const ReduceProblem& p, ReducePlan plan) {
   // Measured on an H200, as what follows. Short rows of integers are a thread each.
   plan.shared =
       may_share && (threads * pieces < busy || (plan.rows_inner && !plan.row_loads && l.n >= 16));
-  // Pieces one after another, while there are threads for most places; a block takes up to 8. What
-  // takes longer to enter than to add needs all places taken, so that one thread's work is hidden
-  // by another's loads: 2.5 times as many, since a last round that is partly empty costs the more.
-  const bool heavy = p.dtype == Dtype::f32 && p.acc == Dtype::f32 &&
-                     p.family != ReduceFamily::additive && p.family != ReduceFamily::extreme;
-  const int64_t needed = plan.loads && heavy ? busy / 2 * 5 : busy / 8 * 5;
+  // Pieces one after another, while there are threads for most places; a block takes up to 8. For
+  // positions in columns of float32 2.5 threads a place must be left.
+  const bool many = plan.loads && p.family == ReduceFamily::arg && p.dtype == Dtype::f32;
+  const int64_t needed = many ? busy / 2 * 5 : busy / 8 * 5;
   while (!plan.shared && plan.pieces < 8 && pieces > 8 &&
          (p.forced_pieces > 0 ? plan.pieces < p.forced_pieces
                               : threads * pieces / (2 * plan.pieces) >= needed))

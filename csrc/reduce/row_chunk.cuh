@@ -5,7 +5,20 @@
 
 namespace gpuprims {
 
-// Products of two packs enter, each rounded first: dot is the sum of products, bit for bit.
+// Rounded before it is added to anything: dot is the sum of products, bit for bit.
+template <class A>
+__device__ __forceinline__ A product_of(A a, A b) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<A, float>)
+    return __fmul_rn(a, b);
+  else
+    return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// Products of two packs enter.
 template <class Op, class Raw, class Bundle>
 __device__ __forceinline__ void enter_products(const Op& op, const Decode& d, Bundle& bundle,
                                                const Pack<Raw>& a, const Pack<Raw>& b) {

@@ -63,27 +63,8 @@ struct ShiftedSums {
       q += d * d;
     }
   }
-  // The same where k is known and all are valid.
-  template <int M>
-  GPUPRIMS_HD void add_whole(const A (&x)[M]) {
-    GPUPRIMS_UNROLL
-    for (int e = 0; e < M; ++e) {
-      const A d = x[e] - k;
-      s += d;
-      q += d * d;
-    }
-  }
   GPUPRIMS_HD Shifted<A> close(int count) const { return {static_cast<A>(count), k, s, q}; }
 };
-
-// As add() has it of the first N elements.
-template <class A, int N>
-GPUPRIMS_HD A mean_of(const A (&x)[N]) {
-  A mean = A(0);
-  GPUPRIMS_UNROLL
-  for (int e = 0; e < N; ++e) mean += x[e] * A(1.0 / N);
-  return mean;
-}
 
 template <class A>
 struct Moments {
@@ -153,16 +134,6 @@ struct Stats {
         GPUPRIMS_UNROLL
         for (int e = 0; e < M; ++e) nans += is_nan(x[e]) ? 1 : 0;  // what pads are not
       }
-    }
-    // The least and the greatest of elements that are all valid; the greatest of them.
-    template <int M>
-    GPUPRIMS_HD A widen(const A (&x)[M]) {
-      A high = x[0], low = -x[0];
-      GPUPRIMS_UNROLL
-      for (int e = 1; e < M; ++e) high = greater_of(high, x[e]), low = greater_of(low, -x[e]);
-      most = greater_of(most, high);
-      least = greater_of(least, low);
-      return high;
     }
     // The sums of a piece, whose order matters; the rest goes on.
     GPUPRIMS_HD Shifted<A> take(int count) {

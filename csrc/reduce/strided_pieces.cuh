@@ -185,11 +185,10 @@ __device__ __forceinline__ void add_whole_piece(const Op& op, const ReduceArgs& 
   }
 }
 
-// What has more to do than to add, or to compare: see strided_stream.cuh.
+// Positions in columns of float32: see strided_stream.cuh.
 template <class Op, class Raw, int Wide>
 constexpr bool kStreams =
-    std::is_same_v<Raw, float> && std::is_same_v<typename Op::Value, float> && Wide == 4 &&
-    !kAdds<Op> && !std::is_same_v<Op, Extreme<float>> && !std::is_same_v<Op, PlacedStats<float>>;
+    std::is_same_v<Op, ArgExtreme<float>> && std::is_same_v<Raw, float> && Wide == 4;
 
 // Calls piece(i) for each of a thread's pieces, which leaves its results in `ordered`, and combines
 // these pairwise.
@@ -221,8 +220,7 @@ __device__ __forceinline__ void walk_pieces(const Op& op, const ReduceArgs& args
                                             const Piece& piece, const Combine& combine) {
   const bool one_step = shape.loads == RowLoads::columns ||
                         (shape.loads == RowLoads::elements && args.layout.reduced_dims <= 1);
-  const bool plain =
-      !kStreams<Op, Raw, Wide> && one_step && shape.lane_bits == 0 && is_plain(op);
+  const bool plain = !kStreams<Op, Raw, Wide> && one_step && shape.lane_bits == 0 && is_plain(op);
   const bool row_pieces = Wide == 1 && shape.loads == RowLoads::rows && shape.lane_bits == 0;
   const bool tiny =
       args.layout.n <= 2 && one_step && shape.lane_bits == 0 && shape.loads == RowLoads::elements;

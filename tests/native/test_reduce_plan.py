@@ -68,9 +68,8 @@ def test_bits_do_not_depend_on_the_batch(native: Any) -> None:
 
 
 def test_pieces_one_after_another(native: Any) -> None:
-    """As long as a place is left to each thread; what does more than add has 2.5 threads a place."""
-    lse = 14
-    for op, pieces in ((SUM, 8), (3, 8), (ARGMAX, 2), (VAR, 2), (lse, 2)):
+    """While there are threads for most places; for positions, 2.5 threads a place."""
+    for op, pieces in ((SUM, 8), (VAR, 8), (ARGMAX, 2)):
         assert plan(native, meta(32_768, 4096), [0], op)["pieces"] == pieces
         assert plan(native, meta(64, 1_000_000), [0], op)["pieces"] == 1
         assert plan(native, meta(256, 256, 4096), [1], op)["pieces"] == 1
