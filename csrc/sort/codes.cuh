@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(1024)
           keys[i] = elements.key(raw[i]);
           const uint64_t before = __shfl_up_sync(~0u, static_cast<unsigned long long>(keys[i]), 1);
           if (i * threads + t >= samples) continue;
-          falls |= keys[i] < before, rises |= keys[i] > before;
+          falls |= keys[i]<before, rises |= keys[i]> before;
           least = keys[i] < least ? keys[i] : least;
           most = keys[i] > most ? keys[i] : most;
         }

@@ -156,8 +156,7 @@ cudaError_t run(const SweepArgs& args, const SortPlan& plan, cudaStream_t stream
   shape.block = dim3(kThreads);
   shape.smem = SpreadMemory::kBytes;
   for (int pass = 0; pass < (low > 0 ? 2 : 1); ++pass)
-    if (const auto code = launch(sort_spread, shape, stream, args, pass, bits, low))
-      return code;
+    if (const auto code = launch(sort_spread, shape, stream, args, pass, bits, low)) return code;
   shape.smem = SettleMemory::kBytes;
   const int index_up = __builtin_clz(static_cast<unsigned>(args.sort.n - 1));
   return launch(sort_settle, shape, stream, args, index_up);

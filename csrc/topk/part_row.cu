@@ -297,8 +297,8 @@ cudaError_t start(const TopkArgs& args, const TopkPlan& plan, void* workspace, u
                         static_cast<Pair*>(workspace),          tickets};
   const LaunchShape grid{dim3(plan.splits, static_cast<unsigned>(args.rows)), dim3(kThreads),
                          kBufferAt<Pair> + static_cast<size_t>(plan.smem)};
-  return launch(topk_part<Key>, grid, stream, args,
-                make_codec<Key>(args.dtype, args.largest), shape);
+  return launch(topk_part<Key>, grid, stream, args, make_codec<Key>(args.dtype, args.largest),
+                shape);
 }
 
 }  // namespace
