@@ -56,6 +56,8 @@ def test_launchable_and_within_its_workspace(native: ModuleType, problem: dict, 
             assert plan["a_keys_at"] % 256 == 0 and plan["clear_bytes"] % 16 == 0
             # A second buffer, and where the outputs cannot hold one, a third; the map of each row to codes.
             maps = problem["rows"] * (CODE_MAP if plan["code_passes"] else 64 if plan["parts"] else 0)
+            if plan["spread_bits"]:  # the map, where buckets begin, tiles and windows
+                maps = CODE_MAP + (4 << plan["spread_bits"]) + (plan["tiles"] + 256) * 8 + n // 256 + 4096
             room = total * (2 * record + plan["side"]) + maps + 1024
             assert plan["workspace"] - plan["clear_bytes"] <= room
 
