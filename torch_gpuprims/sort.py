@@ -197,7 +197,7 @@ def _needs_gradient(input: torch.Tensor) -> bool:
 def _sort_keys_in_place(input: torch.Tensor, dim: int, descending: bool) -> torch.Tensor:
     if _needs_gradient(input):
         raise RuntimeError("sort_keys: inplace needs an input that requires no gradient")
-    last = sort_fake.sorted_dim("sort_keys", dim, input.dim()) == max(input.dim() - 1, 0)
+    last = dim in (-1, max(input.dim() - 1, 0))  # other dims are checked by sort_keys
     if input.layout is not torch.strided or not last or not input.is_contiguous():
         return input.copy_(sort_keys(input, dim, descending))
     try:
