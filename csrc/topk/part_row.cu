@@ -69,7 +69,10 @@ class PartRow {
       for (; tile < tiles && !stuck; ++tile) {
         const uint32_t at = index_of(tile * kTile + threadIdx.x);
         S scan = loose_;
-        if (at > pair_index(bound_)) scan = strict_;
+        if (at > pair_index(bound_)) {
+          if (unbeaten_) continue;
+          scan = strict_;
+        }
         if (!scan.reaches_top(tops()[tile * kThreads])) continue;
         const int to = shared_add(&s.hits, 1);
         if (to < kList)
@@ -149,6 +152,7 @@ class PartRow {
 
   __device__ __forceinline__ void use_bound(Pair bound) {
     bound_ = bound;
+    unbeaten_ = static_cast<Key>(pair_key(bound)) == static_cast<Key>(~Key(0));
     S::set_both(codec_, static_cast<Key>(pair_key(bound)), loose_, strict_);
   }
 
@@ -195,6 +199,8 @@ class PartRow {
   const uint32_t begin_;
   const int k_;
   Pair bound_ = 0;
+  bool unbeaten_ =
+      false;  // the bound has the best key of all (NaN), for which strict_ is no stricter
   S loose_, strict_;
 };
 
