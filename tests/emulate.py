@@ -67,6 +67,6 @@ def run(program: Path, *arguments: Any, sent: bytes | None = None, **env: str) -
     """What the program writes; it must end well."""
     environ = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", **env}
     command = [program, *map(str, arguments)]
-    done = subprocess.run(command, input=sent, capture_output=True, env=environ, timeout=900)
+    done = subprocess.run(command, input=sent, capture_output=True, env=environ, timeout=1500)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[:4000]
     return done.stdout
