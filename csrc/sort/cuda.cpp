@@ -7,6 +7,7 @@
 #include "common/bad_data.h"
 #include "common/cuda_stable.h"
 #include "sort/checks.h"
+#include "sort/forced_spread.h"
 #include "sort/kernels.h"
 #include "sort/layout.h"
 #include "sort/rows.h"
@@ -31,13 +32,6 @@ const SortAlgo kForcedAlgo = [] {
       return static_cast<SortAlgo>(a);
   return SortAlgo::automatic;
 }();
-
-// GPUPRIMS_SORT_SPREAD: bits of the codes that one long row of 4-byte keys is sorted in buckets by,
-// 0 for none. Read at every call, so that tests can compare both ways.
-int spread_bits() {
-  const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
-  return set ? std::atoi(set) : -1;
-}
 
 ScalarType index_type(int64_t bits) { return bits == 64 ? ScalarType::Long : ScalarType::Int; }
 
@@ -64,7 +58,7 @@ Result sort_dim(const char* op, const Tensor& input, const SortShape& shape, boo
                       in_place,
                       kCodeBits,
                       kRowParts,
-                      spread_bits()};
+                      forced_spread()};
   const SortPlan plan = plan_sort(problem);
   Result result;
   SortArgs args;

@@ -1,20 +1,8 @@
 // The plan of a call in words, for torch_gpuprims.explain and the log; called through ctypes.
 #include <cstdio>
-#include <cstdlib>
 
+#include "sort/forced_spread.h"
 #include "sort/plan.h"
-
-namespace gpuprims {
-namespace {
-
-// As csrc/sort/cuda.cpp reads it.
-int spread_bits() {
-  const char* const set = std::getenv("GPUPRIMS_SORT_SPREAD");
-  return set ? std::atoi(set) : -1;
-}
-
-}  // namespace
-}  // namespace gpuprims
 
 // Writes at most `size` bytes of text into `text`.
 extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
@@ -25,7 +13,7 @@ extern "C" __attribute__((visibility("default"))) void gpuprims_explain_sort(
   const auto type = static_cast<Dtype>(dtype);
   const SortPlan p =
       plan_sort({type, rows, n, values != 0, indices != 0, index_bits, begin_bit, end_bit, sms,
-                 static_cast<SortAlgo>(forced), in_place != 0, code_bits, parts, spread_bits()});
+                 static_cast<SortAlgo>(forced), in_place != 0, code_bits, parts, forced_spread()});
   const char* const op = values && indices ? "sort" : values ? "sort_keys" : "argsort";
   const long long r = rows, length = n;
   if (p.grid == 0) {
